@@ -1,0 +1,187 @@
+//! Token bucket with continuous refill, leaky bucket as a meter and as a queue, and GCRA.
+//!
+//! They are one algorithm. Each keeps the *theoretical arrival time*: the moment at which
+//! everything taken so far will have been paid for. A bucket of `size` units that earns `units`
+//! per `period` admits `n` more while that moment, moved on by `n` units, lies at most `size`
+//! units ahead of now. The tokens left are how far it is from that horizon; the water in a leaky
+//! bucket, and the queue, are how far it is from now.
+//!
+//! Time is counted in ticks of `1/units` nanoseconds, so that a unit is a whole number of ticks
+//! and nothing is ever rounded but the answers.
+
+use crate::algorithm::{Algorithm, Ask, Taken};
+use crate::word::Word;
+
+/// A bucket; `units` and `period` have no common divisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    /// Ticks per nanosecond.
+    pub(crate) units: u64,
+    /// Ticks per unit.
+    pub(crate) period: u64,
+    /// Units that a full bucket holds.
+    pub(crate) size: u64,
+    /// Units that are missing when a key is first seen.
+    pub(crate) missing: u64,
+    /// A shaper holds requests until their turn; at most this long, in nanoseconds.
+    pub(crate) queue: Option<u64>,
+}
+
+/// The moment of full payment, in ticks; `Narrow` counts them from an origin near now.
+#[derive(Clone, Copy)]
+pub(crate) struct Narrow(pub(crate) Bucket);
+/// The moment of full payment, in ticks since the epoch.
+#[derive(Clone, Copy)]
+pub(crate) struct Wide(pub(crate) Bucket);
+
+/// How far from its origin a [`Narrow`](crate::Narrow) bucket counts, in nanoseconds: four and a
+/// half years.
+pub const NARROW_HORIZON: u64 = 1 << 57;
+/// The most that the ticks of a narrow bucket's full size, and of its horizon, may be.
+const NARROW_TICKS: u128 = 1 << 62;
+
+impl Bucket {
+    /// Whether ticks fit `u64` up to the horizon: then now, plus a full bucket, plus one more
+    /// request of the largest cost stay below 2^64.
+    pub(crate) fn is_narrow(&self, largest_cap: u64) -> bool {
+        u128::from(self.units) * u128::from(NARROW_HORIZON) <= NARROW_TICKS
+            && u128::from(self.period) * u128::from(largest_cap) <= NARROW_TICKS
+    }
+
+    /// With an initial level below full, a full bucket is not yet a forgotten one: it is
+    /// remembered for as long again as it takes to fill. Otherwise everybody who pauses would
+    /// start from the initial level again.
+    #[inline(always)]
+    fn memory<W: Word>(&self) -> W {
+        if self.missing == 0 { W::default() } else { W::product(self.size, self.period) }
+    }
+
+    #[inline(always)]
+    fn fresh<W: Word>(&self, now: u64) -> W {
+        W::product(now, self.units).plus(W::product(self.missing, self.period))
+    }
+
+    #[inline(always)]
+    fn roll<W: Word>(&self, paid_at: &mut W, now: u64) {
+        let x = W::product(now, self.units);
+        if *paid_at <= x {
+            let forgotten = paid_at.plus(self.memory()) <= x;
+            *paid_at = if forgotten { self.fresh(now) } else { x };
+        }
+    }
+
+    /// What is used, in ticks.
+    #[inline(always)]
+    fn used<W: Word>(&self, paid_at: W, now: u64) -> W {
+        paid_at.minus(W::product(now, self.units))
+    }
+
+    #[inline(always)]
+    fn is_too_late<W: Word>(&self, paid_at: W, now: u64) -> bool {
+        match self.queue {
+            None => false,
+            Some(max_delay) => self.used(paid_at, now) > W::product(max_delay, self.units),
+        }
+    }
+
+    #[inline(always)]
+    fn fits<W: Word>(&self, paid_at: W, now: u64, n: u64, cap: u64) -> bool {
+        self.used(paid_at, now).plus(W::product(n, self.period)) <= W::product(cap, self.period)
+            && !self.is_too_late(paid_at, now)
+    }
+
+    #[inline(always)]
+    fn room<W: Word>(&self, paid_at: W, now: u64, cap: u64) -> u64 {
+        if self.is_too_late(paid_at, now) {
+            return 0;
+        }
+        W::product(cap, self.period).minus(self.used(paid_at, now)).over(self.period)
+    }
+
+    fn wait<W: Word>(&self, paid_at: W, now: u64, n: u64, cap: u64) -> u64 {
+        let used = self.used(paid_at, now);
+        let beyond = used.plus(W::product(n, self.period)).minus(W::product(cap, self.period));
+        let late = self.queue.map_or(W::default(), |d| used.minus(W::product(d, self.units)));
+        beyond.max(late).over_up(self.units)
+    }
+
+    fn refund<W: Word>(&self, paid_at: &mut W, now: u64, ticks: W) {
+        *paid_at = paid_at.minus(ticks).max(W::product(now, self.units));
+    }
+}
+
+/// The same arithmetic at both widths; only what a mark means differs.
+macro_rules! bucket_algorithm {
+    ($name:ident, $word:ty) => {
+        impl Algorithm for $name {
+            type State = $word;
+
+            #[inline(always)]
+            fn fresh(&self, ask: &Ask) -> $word {
+                self.0.fresh(ask.now())
+            }
+
+            #[inline(always)]
+            fn roll(&self, state: &mut $word, ask: &Ask) {
+                self.0.roll(state, ask.now());
+            }
+
+            #[inline(always)]
+            fn fits(&self, state: &$word, ask: &Ask, n: u64, cap: u64) -> bool {
+                self.0.fits(*state, ask.now(), n, cap)
+            }
+
+            #[inline(always)]
+            fn room(&self, state: &$word, ask: &Ask, cap: u64) -> u64 {
+                self.0.room(*state, ask.now(), cap)
+            }
+
+            fn wait(&self, state: &$word, ask: &Ask, n: u64, cap: u64) -> Option<u64> {
+                Some(self.0.wait(*state, ask.now(), n, cap))
+            }
+
+            #[inline(always)]
+            fn reset_after(&self, state: &$word, ask: &Ask) -> Option<u64> {
+                Some(self.0.used(*state, ask.now()).over_up(self.0.units))
+            }
+
+            #[inline(always)]
+            fn take(&self, state: &mut $word, _ask: &Ask, n: u64) {
+                *state = state.plus(Word::product(n, self.0.period));
+            }
+
+            fn mark(&self, state: &$word, _ask: &Ask) -> u128 {
+                u128::from(*state)
+            }
+
+            fn refund(&self, state: &mut $word, ask: &Ask, n: u64) {
+                self.0.refund(state, ask.now(), Word::product(n, self.0.period));
+            }
+
+            /// A taking occupies the ticks up to its mark. Those that lie before now were paid by
+            /// time going by, so only the rest can come back: otherwise they would be paid twice.
+            fn give_back(&self, state: &mut $word, ask: &Ask, taken: &Taken) {
+                let mark = <$word>::try_from(taken.mark).unwrap_or(<$word>::MAX);
+                let outstanding = self.0.used(mark, ask.now());
+                let ticks = outstanding.min(Word::product(taken.cost, self.0.period));
+                self.0.refund(state, ask.now(), ticks);
+            }
+
+            #[inline(always)]
+            fn delay(&self, state: &$word, ask: &Ask) -> u64 {
+                match self.0.queue {
+                    None => 0,
+                    Some(_) => self.0.used(*state, ask.now()).over_up(self.0.units),
+                }
+            }
+
+            fn forget_after(&self, state: &$word, ask: &Ask) -> Option<u64> {
+                let end = state.plus(self.0.memory());
+                Some(self.0.used(end, ask.now()).over_up(self.0.units))
+            }
+        }
+    };
+}
+
+bucket_algorithm!(Narrow, u64);
+bucket_algorithm!(Wide, u128);

@@ -1,0 +1,185 @@
+//! What the engine answers.
+
+use core::time::Duration;
+
+/// The answer to one request under one limit, or the summary of several.
+#[must_use = "a decision that nobody reads limits nothing"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether the request may go on.
+    pub allowed: bool,
+    /// The largest cost that this limit can ever admit at once.
+    pub limit: u64,
+    /// The largest cost that would be admitted at this same instant, after this step.
+    pub remaining: u64,
+    /// When the same request would be admitted.
+    pub retry: Retry,
+    /// The least time until `remaining` equals `limit`, if nobody else comes. `None` when it
+    /// cannot be known: permits that are held without a lease.
+    pub reset_after: Option<Duration>,
+    /// How long the caller has to hold the request before it goes on; zero but for shapers.
+    pub delay: Duration,
+    /// Which limit speaks: its position among the limits that were asked.
+    pub rule: u32,
+    /// Where the answer came from.
+    pub source: Source,
+    /// True while the key lives on the allowance of a soft limit.
+    pub soft: bool,
+}
+
+/// When a request that was refused would be admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Retry {
+    /// It is admitted now.
+    Now,
+    /// After exactly this long, if nobody else comes: not one nanosecond earlier.
+    After(Duration),
+    /// Never: it costs more than the limit can hold.
+    Never,
+    /// Nobody can tell: somebody has to give back a permit first.
+    Unknown,
+}
+
+impl Retry {
+    /// The time to wait, where there is one: zero for [`Retry::Now`].
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use tidegate_core::Retry;
+    ///
+    /// assert_eq!(Retry::Now.after(), Some(Duration::ZERO));
+    /// assert_eq!(Retry::Never.after(), None);
+    /// ```
+    pub const fn after(self) -> Option<Duration> {
+        match self {
+            Self::Now => Some(Duration::ZERO),
+            Self::After(wait) => Some(wait),
+            Self::Never | Self::Unknown => None,
+        }
+    }
+
+    /// How bad the news is: later is worse, not knowing is worse than any wait, never is worst.
+    fn rank(self) -> (u8, Duration) {
+        match self {
+            Self::Now => (0, Duration::ZERO),
+            Self::After(wait) => (1, wait),
+            Self::Unknown => (2, Duration::ZERO),
+            Self::Never => (3, Duration::ZERO),
+        }
+    }
+
+    /// The later of two.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use tidegate_core::Retry;
+    ///
+    /// let second = Retry::After(Duration::from_secs(1));
+    /// assert_eq!(second.max(Retry::Now), second);
+    /// assert_eq!(second.max(Retry::Never), Retry::Never);
+    /// ```
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        if other.rank() > self.rank() { other } else { self }
+    }
+}
+
+/// Where an answer came from, so that operators can see a limiter that fails open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// The store, exactly.
+    #[default]
+    Store,
+    /// An earlier refusal that still holds.
+    DenialCache,
+    /// Units that this node holds on lease.
+    Lease,
+    /// No store was asked: it failed, or its bound on keys was reached.
+    Fallback,
+    /// A limit in shadow mode, which refuses nobody.
+    Shadow,
+}
+
+impl Source {
+    /// The name in metrics, logs and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::DenialCache => "denial_cache",
+            Self::Lease => "lease",
+            Self::Fallback => "fallback",
+            Self::Shadow => "shadow",
+        }
+    }
+}
+
+impl Decision {
+    /// A refusal or an admission made without asking any state.
+    pub const fn without_state(allowed: bool, limit: u64) -> Self {
+        Self {
+            allowed,
+            limit,
+            remaining: 0,
+            retry: if allowed { Retry::Now } else { Retry::Unknown },
+            reset_after: None,
+            delay: Duration::ZERO,
+            rule: 0,
+            source: Source::Fallback,
+            soft: false,
+        }
+    }
+
+    /// Whether `self` rather than `other` is the limit to tell a client about: the refusing one
+    /// with the longest retry, else the one with the least remaining in proportion to its limit.
+    fn speaks_before(&self, other: &Self) -> bool {
+        match (self.allowed, other.allowed) {
+            (false, true) => true,
+            (true, false) => false,
+            (false, false) => self.retry.rank() > other.retry.rank(),
+            (true, true) => {
+                u128::from(self.remaining) * u128::from(other.limit)
+                    < u128::from(other.remaining) * u128::from(self.limit)
+            }
+        }
+    }
+}
+
+/// Joins the decisions of several limits on one request into the one to act on.
+///
+/// `allowed` is the answer for the whole request. Remaining is the least, retry the longest of
+/// those that refuse, reset and delay the longest. `limit` and `rule` are those of the limit to
+/// report: the refusing one with the longest retry, otherwise the one nearest to its end; the
+/// first of equals. Limits in shadow are passed over. `None` if nothing was left to join.
+pub fn join<'a>(
+    allowed: bool,
+    decisions: impl IntoIterator<Item = &'a Decision>,
+) -> Option<Decision> {
+    let mut parts = decisions.into_iter().filter(|part| part.source != Source::Shadow);
+    let mut speaker = *parts.next()?;
+    let mut joined = speaker;
+    for part in parts {
+        joined.remaining = joined.remaining.min(part.remaining);
+        joined.retry = joined.retry.max(part.retry);
+        // Not knowing one of them is not knowing the longest.
+        joined.reset_after = joined.reset_after.zip(part.reset_after).map(|(a, b)| a.max(b));
+        joined.delay = joined.delay.max(part.delay);
+        joined.soft |= part.soft;
+        if part.source != Source::Store {
+            joined.source = part.source;
+        }
+        if part.speaks_before(&speaker) {
+            speaker = *part;
+        }
+    }
+    joined.allowed = allowed;
+    joined.limit = speaker.limit;
+    joined.rule = speaker.rule;
+    if allowed {
+        // A quota descriptor may refuse while the request as a whole goes on.
+        joined.retry = Retry::Now;
+    } else {
+        joined.delay = Duration::ZERO;
+    }
+    Some(joined)
+}

@@ -1,0 +1,125 @@
+//! Token bucket that is refilled at intervals: so many units at once, at the end of each period.
+
+use crate::algorithm::{Algorithm, Ask, Taken};
+
+/// A bucket that gets `units` back at the end of each `period`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interval {
+    pub(crate) units: u64,
+    pub(crate) period: u64,
+    pub(crate) size: u64,
+    /// Units that are missing when a key is first seen.
+    pub(crate) missing: u64,
+    /// Periods start at multiples of the period since the epoch, not at a key's first use.
+    pub(crate) aligned: bool,
+}
+
+/// What is used, and the start of the running period.
+///
+/// While nothing is used, `since` stands still at the moment the bucket became full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refills {
+    pub(crate) used: u64,
+    pub(crate) since: u64,
+}
+
+impl Interval {
+    fn anchor(&self, now: u64) -> u64 {
+        if self.aligned { now - now % self.period } else { now }
+    }
+
+    fn periods_until_full(&self, used: u64) -> u64 {
+        used.div_ceil(self.units)
+    }
+
+    fn after_periods(&self, state: &Refills, count: u64) -> u64 {
+        state.since.saturating_add(count.saturating_mul(self.period))
+    }
+
+    /// How long a full bucket is remembered; see `Bucket::memory`.
+    fn memory(&self) -> u64 {
+        if self.missing == 0 {
+            0
+        } else {
+            self.periods_until_full(self.size).saturating_mul(self.period)
+        }
+    }
+
+    /// The end of the given number of periods, as a time to wait.
+    fn until(&self, state: &Refills, ask: &Ask, periods: u64) -> u64 {
+        self.after_periods(state, periods).saturating_sub(ask.now())
+    }
+}
+
+impl Algorithm for Interval {
+    type State = Refills;
+
+    fn fresh(&self, ask: &Ask) -> Refills {
+        Refills { used: self.missing, since: self.anchor(ask.now()) }
+    }
+
+    fn roll(&self, state: &mut Refills, ask: &Ask) {
+        let elapsed = ask.now().saturating_sub(state.since) / self.period;
+        let needed = self.periods_until_full(state.used);
+        if elapsed < needed {
+            state.used -= elapsed * self.units;
+            state.since += elapsed * self.period;
+            return;
+        }
+        *state = Refills { used: 0, since: self.after_periods(state, needed) };
+        if ask.now().saturating_sub(state.since) >= self.memory() {
+            let since = state.since;
+            *state = self.fresh(ask);
+            // A clock behind the last refill must not open a period that already ended.
+            state.since = state.since.max(since);
+        }
+    }
+
+    fn fits(&self, state: &Refills, _ask: &Ask, n: u64, cap: u64) -> bool {
+        state.used.saturating_add(n) <= cap
+    }
+
+    fn room(&self, state: &Refills, _ask: &Ask, cap: u64) -> u64 {
+        cap.saturating_sub(state.used)
+    }
+
+    fn wait(&self, state: &Refills, ask: &Ask, n: u64, cap: u64) -> Option<u64> {
+        let beyond = state.used.saturating_add(n).saturating_sub(cap);
+        Some(self.until(state, ask, beyond.div_ceil(self.units)))
+    }
+
+    fn reset_after(&self, state: &Refills, ask: &Ask) -> Option<u64> {
+        if state.used == 0 {
+            return Some(0);
+        }
+        Some(self.until(state, ask, self.periods_until_full(state.used)))
+    }
+
+    fn take(&self, state: &mut Refills, ask: &Ask, n: u64) {
+        if state.used == 0 {
+            state.since = self.anchor(ask.now()).max(state.since);
+        }
+        state.used = state.used.saturating_add(n);
+    }
+
+    /// The units used after the taking, above the moment its period began.
+    fn mark(&self, state: &Refills, _ask: &Ask) -> u128 {
+        u128::from(state.since) << 64 | u128::from(state.used)
+    }
+
+    fn refund(&self, state: &mut Refills, _ask: &Ask, n: u64) {
+        state.used = state.used.saturating_sub(n);
+    }
+
+    fn give_back(&self, state: &mut Refills, _ask: &Ask, taken: &Taken) {
+        let (since, used) = ((taken.mark >> 64) as u64, taken.mark as u64);
+        let refills = state.since.saturating_sub(since) / self.period;
+        let outstanding = used.saturating_sub(refills.saturating_mul(self.units));
+        state.used = state.used.saturating_sub(outstanding.min(taken.cost));
+    }
+
+    fn forget_after(&self, state: &Refills, ask: &Ask) -> Option<u64> {
+        let full_at = self.after_periods(state, self.periods_until_full(state.used));
+        Some(full_at.saturating_add(self.memory()).saturating_sub(ask.now()))
+    }
+}

@@ -1,0 +1,140 @@
+//! The hot path: buckets whose whole state is one `u64`.
+
+use core::time::Duration;
+
+use crate::algorithm::{Action, Algorithm, Ask, Engine, Taken};
+use crate::bucket;
+use crate::decision::Decision;
+use crate::limit::{Kind, Limit};
+use crate::state::{Body, State};
+use crate::time::Timestamp;
+
+/// A bucket that keeps one `u64` per key: ticks since an *origin* that the caller chooses.
+///
+/// The arithmetic is that of [`Limit`], at half the width. Every call takes the time in
+/// nanoseconds since the same origin, at most
+/// [`NARROW_HORIZON`](crate::NARROW_HORIZON); when time goes beyond, move the
+/// origin with [`rebase`](Self::rebase). Answers equal those of the limit's own methods.
+///
+/// ```
+/// use tidegate_core::{Action, Limit, Rate};
+///
+/// let limit = Limit::gcra(Rate::per_second(10)).burst(5).build()?;
+/// let bucket = limit.as_narrow().expect("10 per second fits 64 bits");
+/// let (decision, state) = bucket.act(None, 1_000, 5, Action::Take);
+/// assert_eq!((decision.allowed, decision.remaining), (true, 0));
+/// assert!(!bucket.fits(Some(state), 1_000, 1));
+/// # Ok::<(), tidegate_core::LimitError>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Narrow<'a> {
+    limit: &'a Limit,
+    bucket: bucket::Narrow,
+}
+
+impl Limit {
+    /// This limit as a narrow bucket, if it is one.
+    #[inline(always)]
+    pub fn as_narrow(&self) -> Option<Narrow<'_>> {
+        match self.kind {
+            Kind::Bucket(bucket) if self.narrow => {
+                Some(Narrow { limit: self, bucket: bucket::Narrow(bucket) })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Narrow<'_> {
+    #[inline(always)]
+    fn engine(&self) -> Engine<'_, bucket::Narrow> {
+        Engine { frame: &self.limit.frame, algorithm: &self.bucket }
+    }
+
+    #[inline(always)]
+    fn rolled(&self, state: Option<u64>, ask: &Ask) -> u64 {
+        match state {
+            None => self.bucket.fresh(ask),
+            Some(mut state) => {
+                self.bucket.roll(&mut state, ask);
+                state
+            }
+        }
+    }
+
+    /// Whether a cost would be admitted.
+    #[inline(always)]
+    pub fn fits(&self, state: Option<u64>, now: u64, cost: u64) -> bool {
+        let ask = at(now);
+        self.engine().fits(&self.rolled(state, &ask), 0, &ask, cost)
+    }
+
+    /// The largest cost that would be admitted.
+    pub fn room(&self, state: Option<u64>, now: u64) -> u64 {
+        let ask = at(now);
+        self.engine().room(&self.rolled(state, &ask), 0, &ask)
+    }
+
+    /// Looks and answers.
+    #[inline(always)]
+    pub fn peek(&self, state: Option<u64>, now: u64, cost: u64) -> Decision {
+        let ask = at(now);
+        self.engine().look(&self.rolled(state, &ask), 0, &ask, cost)
+    }
+
+    /// Consumes, with the new state.
+    #[inline(always)]
+    pub fn act(&self, state: Option<u64>, now: u64, cost: u64, action: Action) -> (Decision, u64) {
+        let ask = at(now);
+        let mut state = self.rolled(state, &ask);
+        let decision = self.engine().act(&mut state, &mut 0, &ask, cost, action);
+        (decision, state)
+    }
+
+    /// Whether the state equals no state by now.
+    #[inline(always)]
+    pub fn is_spent(&self, state: u64, now: u64) -> bool {
+        self.bucket.forget_after(&state, &at(now)) == Some(0)
+    }
+
+    /// The least time until the state equals no state.
+    pub fn forget_after(&self, state: u64, now: u64) -> Duration {
+        Duration::from_nanos(self.bucket.forget_after(&state, &at(now)).unwrap_or(u64::MAX))
+    }
+
+    /// The state of a key when it is first seen.
+    pub fn fresh(&self, now: u64) -> u64 {
+        self.bucket.fresh(&at(now))
+    }
+
+    /// The same state as the limit's own, counted from the Unix epoch.
+    pub fn widen(&self, state: u64, origin: Timestamp) -> State {
+        let ticks = u128::from(self.bucket.0.units) * u128::from(origin.as_nanos());
+        State { body: Body::Bucket(ticks.saturating_add(u128::from(state))), episode: 0 }
+    }
+
+    /// The limit's own state counted from an origin; at most `u64::MAX`, which is a debt of years.
+    /// A state before the origin is spent.
+    pub fn narrow(&self, state: &State, origin: Timestamp) -> u64 {
+        let Body::Bucket(paid_at) = state.body else { return 0 };
+        let ticks = u128::from(self.bucket.0.units) * u128::from(origin.as_nanos());
+        u64::try_from(paid_at.saturating_sub(ticks)).unwrap_or(u64::MAX)
+    }
+
+    /// A taking's mark, counted from the Unix epoch.
+    pub fn taken(&self, state: u64, origin: Timestamp, cost: u64) -> Taken {
+        let ticks = u128::from(self.bucket.0.units) * u128::from(origin.as_nanos());
+        Taken { mark: ticks.saturating_add(u128::from(state)), cost }
+    }
+
+    /// The same state after the origin has moved on by `shift` nanoseconds.
+    pub fn rebase(&self, state: u64, shift: u64) -> u64 {
+        let ticks = u128::from(self.bucket.0.units) * u128::from(shift);
+        u64::try_from(u128::from(state).saturating_sub(ticks)).unwrap_or(0)
+    }
+}
+
+#[inline(always)]
+fn at(now: u64) -> Ask {
+    Ask::at(Timestamp::from_nanos(now))
+}

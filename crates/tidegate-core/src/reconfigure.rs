@@ -1,0 +1,119 @@
+//! Changing a limit while keeping what its keys have used.
+
+use crate::algorithm::{Action, Ask};
+use crate::limit::{Kind, Limit};
+use crate::state::{Body, State};
+
+/// What a key keeps when its limit changes.
+///
+/// With 60 of 100 used, so 40 left, and a new limit of 200 or of 20, there is left:
+///
+/// | | of 200 | of 20 |
+/// | --- | --- | --- |
+/// | `Used` | 140 | 0 |
+/// | `AsIs` | 40 | 20 |
+/// | `Proportional` | 80 | 8 |
+/// | `Additive` | 140 | 20 |
+/// | `Reset` | 200 | 20 |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Inherit {
+    /// What was used stays used: the strictest, and what a change of rules does.
+    #[default]
+    Used,
+    /// What is left stays, up to the new limit.
+    AsIs,
+    /// What is left stays the same share of the limit, rounded down.
+    Proportional,
+    /// What is left stays, and what the new limit has more is added.
+    Additive,
+    /// The key starts afresh.
+    Reset,
+}
+
+impl Inherit {
+    fn left(self, left: u64, old: u64, new: u64) -> u64 {
+        match self {
+            Self::Used => new.saturating_sub(old.saturating_sub(left)),
+            Self::AsIs => left.min(new),
+            Self::Proportional if old == 0 => new,
+            Self::Proportional => {
+                let share = u128::from(left) * u128::from(new) / u128::from(old);
+                u64::try_from(share).unwrap_or(u64::MAX)
+            }
+            Self::Additive => left.min(new).saturating_add(new.saturating_sub(old)),
+            Self::Reset => new,
+        }
+    }
+}
+
+impl Limit {
+    /// The state that a key of `old` has under this limit.
+    ///
+    /// Where both count in the same way, times stay as they are; otherwise what was used is used
+    /// now. Fractions of a unit are rounded to the favour of the limit. Permits in flight stay in
+    /// flight whatever `inherit` says: their holders still hold them.
+    pub fn inherit(&self, old: &Self, state: &State, ask: &Ask, inherit: Inherit) -> Option<State> {
+        if self.kind == old.kind && self.frame == old.frame {
+            return Some(state.clone());
+        }
+        let same_reckoning = match (&self.kind, &old.kind) {
+            (Kind::Concurrency(_), Kind::Concurrency(_)) => true,
+            (Kind::FixedWindow(new), Kind::FixedWindow(old)) => new == old,
+            (Kind::SlidingCounter(new), Kind::SlidingCounter(old)) => new.length == old.length,
+            (Kind::SlidingLog(new), Kind::SlidingLog(old)) => new.length == old.length,
+            _ => false,
+        };
+        if same_reckoning && (self.is_concurrency() || inherit == Inherit::Used) {
+            return Some(State { body: state.body.clone(), episode: 0 });
+        }
+        if inherit == Inherit::Reset {
+            return None;
+        }
+        if let (Kind::Bucket(_), Kind::Bucket(_), Inherit::Used) = (&self.kind, &old.kind, inherit)
+        {
+            return self.inherit_level(old, state, ask);
+        }
+        let left = inherit.left(old.room_of_limit(state, ask), old.limit(), self.limit());
+        self.having_left(left, ask)
+    }
+
+    /// Buckets keep fractions of a unit, and debt.
+    fn inherit_level(&self, old: &Self, state: &State, ask: &Ask) -> Option<State> {
+        let (Kind::Bucket(new), Kind::Bucket(old), Body::Bucket(paid_at)) =
+            (&self.kind, &old.kind, &state.body)
+        else {
+            return None;
+        };
+        let now = u128::from(ask.now());
+        let used = paid_at.saturating_sub(now * u128::from(old.units));
+        // Whole units and the rest apart, so that the products fit; the rest rounds up.
+        let (units, rest) = (used / u128::from(old.period), used % u128::from(old.period));
+        let ticks = units
+            .saturating_mul(u128::from(new.period))
+            .saturating_add((rest * u128::from(new.period)).div_ceil(u128::from(old.period)));
+        let body = Body::Bucket((now * u128::from(new.units)).saturating_add(ticks));
+        Some(State { body, episode: 0 })
+    }
+
+    fn room_of_limit(&self, state: &State, ask: &Ask) -> u64 {
+        self.peek(Some(state), ask, 0).remaining
+    }
+
+    /// The state of a key that has `left` units now.
+    fn having_left(&self, left: u64, ask: &Ask) -> Option<State> {
+        let mut state = self.fresh(ask);
+        let full = self.room_of_limit(state.as_ref()?, ask);
+        match full.checked_sub(left) {
+            // Nothing used; or more than a key gets at first sight.
+            Some(0) => {}
+            Some(used) => {
+                let _ = self.settle(&mut state, ask, used, Action::Force);
+            }
+            None => {
+                let _ = self.refund(&mut state, ask, left - full);
+            }
+        }
+        state
+    }
+}

@@ -1,0 +1,73 @@
+//! The two widths of bucket arithmetic: `u64` where it provably fits, `u128` everywhere else.
+
+/// An unsigned integer wide enough for the ticks of a bucket.
+///
+/// Sums saturate: a bucket that is driven to the end of the number line refuses, it never wraps
+/// around into an admission.
+pub(crate) trait Word: Copy + Ord + Default {
+    fn product(a: u64, b: u64) -> Self;
+    fn plus(self, other: Self) -> Self;
+    fn minus(self, other: Self) -> Self;
+    /// Rounded down, at most `u64::MAX`.
+    fn over(self, divisor: u64) -> u64;
+    /// Rounded up, at most `u64::MAX`.
+    fn over_up(self, divisor: u64) -> u64;
+}
+
+impl Word for u64 {
+    #[inline(always)]
+    fn product(a: u64, b: u64) -> Self {
+        a.saturating_mul(b)
+    }
+
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        self.saturating_add(other)
+    }
+
+    #[inline(always)]
+    fn minus(self, other: Self) -> Self {
+        self.saturating_sub(other)
+    }
+
+    #[inline(always)]
+    fn over(self, divisor: u64) -> u64 {
+        self / divisor
+    }
+
+    #[inline(always)]
+    fn over_up(self, divisor: u64) -> u64 {
+        // Most rates reduce to one unit per so many nanoseconds: no division at all.
+        if divisor == 1 { self } else { self.div_ceil(divisor) }
+    }
+}
+
+impl Word for u128 {
+    fn product(a: u64, b: u64) -> Self {
+        u128::from(a) * u128::from(b)
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self.saturating_add(other)
+    }
+
+    fn minus(self, other: Self) -> Self {
+        self.saturating_sub(other)
+    }
+
+    fn over(self, divisor: u64) -> u64 {
+        u64::try_from(self / u128::from(divisor)).unwrap_or(u64::MAX)
+    }
+
+    fn over_up(self, divisor: u64) -> u64 {
+        u64::try_from(self.div_ceil(u128::from(divisor))).unwrap_or(u64::MAX)
+    }
+}
+
+/// The greatest common divisor; `gcd(0, b)` is `b`.
+pub(crate) const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -47,11 +47,15 @@ pub enum Action {
 }
 
 /// What is needed to give units back as of the time when they were taken.
+///
+/// Time pays for units too, and units that time has paid for must not come back a second time. A
+/// bucket cannot tell whose units time has paid for, so it gives back what would be left of this
+/// taking if it had been alone: never too much. Windows and logs know exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Where in the limit's own reckoning the units stand.
     pub mark: u128,
-    /// How many units of this taking are still outstanding.
+    /// How many of the units to give back.
     pub cost: u64,
 }
 
@@ -71,6 +75,8 @@ pub(crate) trait Algorithm {
     fn roll(&self, state: &mut Self::State, ask: &Ask);
     /// Whether what is used, and `n` more, stays within `cap`.
     fn fits(&self, state: &Self::State, ask: &Ask, n: u64, cap: u64) -> bool;
+    /// What is used, in whole units, rounded up; a debt included.
+    fn used(&self, state: &Self::State, ask: &Ask) -> u64;
     /// The largest `n` that fits.
     fn room(&self, state: &Self::State, ask: &Ask, cap: u64) -> u64;
     /// The least time until `n <= cap` fits, given that it does not; `None` if unknowable.
@@ -79,8 +85,8 @@ pub(crate) trait Algorithm {
     fn reset_after(&self, state: &Self::State, ask: &Ask) -> Option<u64>;
     /// Uses `n` more, saturating.
     fn take(&self, state: &mut Self::State, ask: &Ask, n: u64);
-    /// Where the units of a `take` that just happened stand.
-    fn mark(&self, state: &Self::State, ask: &Ask) -> u128;
+    /// Where the `n` units of a `take` that just happened stand.
+    fn mark(&self, state: &Self::State, ask: &Ask, n: u64) -> u128;
     /// Gives back up to `n` units now, never beyond full.
     fn refund(&self, state: &mut Self::State, ask: &Ask, n: u64);
     /// Gives back what is still outstanding of units taken earlier.
@@ -92,7 +98,8 @@ pub(crate) trait Algorithm {
         0
     }
 
-    /// The least time until the state may be forgotten; zero if it equals no state already.
+    /// The least time until the state may be forgotten; zero if it equals no state already. The
+    /// state need not be rolled, and for a limit with an initial level must not be.
     #[inline(always)]
     fn forget_after(&self, state: &Self::State, ask: &Ask) -> Option<u64> {
         self.reset_after(state, ask)

@@ -150,18 +150,31 @@ macro_rules! bucket_algorithm {
                 *state = state.plus(Word::product(n, self.0.period));
             }
 
-            fn mark(&self, state: &$word, _ask: &Ask) -> u128 {
-                u128::from(*state)
+            fn used(&self, state: &$word, ask: &Ask) -> u64 {
+                self.0.used(*state, ask.now()).over_up(self.0.period)
+            }
+
+            /// A queue marks the slot; a bucket the moment at which time has paid for the units
+            /// if they were alone in it.
+            fn mark(&self, state: &$word, ask: &Ask, n: u64) -> u128 {
+                match self.0.queue {
+                    Some(_) => u128::from(*state),
+                    None => u128::product(ask.now(), self.0.units)
+                        .saturating_add(u128::product(n, self.0.period)),
+                }
             }
 
             fn refund(&self, state: &mut $word, ask: &Ask, n: u64) {
                 self.0.refund(state, ask.now(), Word::product(n, self.0.period));
             }
 
-            /// A taking occupies the ticks up to its mark. Those that lie before now were paid by
-            /// time going by, so only the rest can come back: otherwise they would be paid twice.
+            /// A queue takes back its last slot and no other: those behind it have been told
+            /// when to leave.
             fn give_back(&self, state: &mut $word, ask: &Ask, taken: &Taken) {
                 let mark = <$word>::try_from(taken.mark).unwrap_or(<$word>::MAX);
+                if self.0.queue.is_some() && mark != *state {
+                    return;
+                }
                 let outstanding = self.0.used(mark, ask.now());
                 let ticks = outstanding.min(Word::product(taken.cost, self.0.period));
                 self.0.refund(state, ask.now(), ticks);

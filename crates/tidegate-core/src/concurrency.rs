@@ -19,6 +19,13 @@ pub(crate) struct Holder {
     pub(crate) until: u64,
 }
 
+impl Holder {
+    /// A lease that ends with time itself never ends.
+    fn is_live(&self, now: u64) -> bool {
+        now < self.until || self.until == u64::MAX
+    }
+}
+
 /// The holders, in no order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Permits {
@@ -30,11 +37,7 @@ impl Concurrency {
     /// a clock that goes back must still find them.
     fn live<'a>(&self, permits: &'a Permits, ask: &Ask) -> impl Iterator<Item = &'a Holder> {
         let (leased, now) = (self.lease.is_some(), ask.now());
-        permits.holders.iter().filter(move |holder| !leased || now < holder.until)
-    }
-
-    fn held(&self, permits: &Permits, ask: &Ask) -> u64 {
-        self.live(permits, ask).fold(0, |sum, holder| sum.saturating_add(holder.units))
+        permits.holders.iter().filter(move |holder| !leased || holder.is_live(now))
     }
 
     /// What everybody else holds: the same holder asking again renews its permits.
@@ -62,7 +65,7 @@ impl Algorithm for Concurrency {
     }
 
     fn room(&self, permits: &Permits, ask: &Ask, cap: u64) -> u64 {
-        cap.saturating_sub(self.held(permits, ask))
+        cap.saturating_sub(self.used(permits, ask))
     }
 
     /// Leases end in their order: wait for as many as have to go.
@@ -87,27 +90,31 @@ impl Algorithm for Concurrency {
 
     fn reset_after(&self, permits: &Permits, ask: &Ask) -> Option<u64> {
         match self.live(permits, ask).map(|holder| holder.until).max() {
-            // Without a lease nobody knows, also when nothing is held just now: the contract
-            // speaks of the limit, and an unleased limit has no time of its own.
-            None => self.lease.map(|_| 0),
+            None => Some(0),
             Some(end) => self.until(end, ask),
         }
     }
 
     fn take(&self, permits: &mut Permits, ask: &Ask, n: u64) {
         if self.lease.is_some() {
-            permits.holders.retain(|holder| ask.now() < holder.until);
+            permits.holders.retain(|holder| holder.is_live(ask.now()));
         }
+        // Leases end in the order they were given: a clock that went back cuts none short.
+        let newest = permits.holders.iter().map(|holder| holder.until).max().unwrap_or(0);
         let until = self.lease.map_or(u64::MAX, |lease| ask.now().saturating_add(lease));
+        let until = until.max(newest);
         let id = ask.holder;
         match permits.holders.iter_mut().find(|holder| holder.id == id) {
-            // A clock that went back must not cut a lease short.
-            Some(holder) => *holder = Holder { id, units: n, until: until.max(holder.until) },
+            Some(holder) => *holder = Holder { id, units: n, until },
             None => permits.holders.push(Holder { id, units: n, until }),
         }
     }
 
-    fn mark(&self, _permits: &Permits, ask: &Ask) -> u128 {
+    fn used(&self, permits: &Permits, ask: &Ask) -> u64 {
+        self.live(permits, ask).fold(0, |sum, holder| sum.saturating_add(holder.units))
+    }
+
+    fn mark(&self, _permits: &Permits, ask: &Ask, _n: u64) -> u128 {
         ask.holder
     }
 
@@ -122,12 +129,5 @@ impl Algorithm for Concurrency {
             holder.units = holder.units.saturating_sub(taken.cost);
         }
         permits.holders.retain(|holder| holder.units > 0);
-    }
-
-    fn forget_after(&self, permits: &Permits, ask: &Ask) -> Option<u64> {
-        if self.live(permits, ask).next().is_none() {
-            return Some(0);
-        }
-        self.reset_after(permits, ask)
     }
 }

@@ -56,7 +56,8 @@ impl Algorithm for FixedWindow {
     }
 
     fn roll(&self, state: &mut Count, ask: &Ask) {
-        if ask.now() >= state.end {
+        // A window that ends with time itself is never over.
+        if ask.now() >= state.end && state.end != u64::MAX {
             *state = self.fresh(ask);
         } else if state.used == 0 {
             // A count that was refunded to nothing is no state, except that it remembers a later
@@ -88,7 +89,11 @@ impl Algorithm for FixedWindow {
         state.used = state.used.saturating_add(n);
     }
 
-    fn mark(&self, state: &Count, _ask: &Ask) -> u128 {
+    fn used(&self, state: &Count, _ask: &Ask) -> u64 {
+        state.used
+    }
+
+    fn mark(&self, state: &Count, _ask: &Ask, _n: u64) -> u128 {
         u128::from(state.end)
     }
 

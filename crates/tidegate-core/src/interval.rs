@@ -102,9 +102,13 @@ impl Algorithm for Interval {
         state.used = state.used.saturating_add(n);
     }
 
-    /// The units used after the taking, above the moment its period began.
-    fn mark(&self, state: &Refills, _ask: &Ask) -> u128 {
-        u128::from(state.since) << 64 | u128::from(state.used)
+    fn used(&self, state: &Refills, _ask: &Ask) -> u64 {
+        state.used
+    }
+
+    /// The units taken, and above them the moment their period began.
+    fn mark(&self, state: &Refills, _ask: &Ask, n: u64) -> u128 {
+        u128::from(state.since) << 64 | u128::from(n)
     }
 
     fn refund(&self, state: &mut Refills, _ask: &Ask, n: u64) {
@@ -112,9 +116,9 @@ impl Algorithm for Interval {
     }
 
     fn give_back(&self, state: &mut Refills, _ask: &Ask, taken: &Taken) {
-        let (since, used) = ((taken.mark >> 64) as u64, taken.mark as u64);
+        let (since, units) = ((taken.mark >> 64) as u64, taken.mark as u64);
         let refills = state.since.saturating_sub(since) / self.period;
-        let outstanding = used.saturating_sub(refills.saturating_mul(self.units));
+        let outstanding = units.saturating_sub(refills.saturating_mul(self.units));
         state.used = state.used.saturating_sub(outstanding.min(taken.cost));
     }
 

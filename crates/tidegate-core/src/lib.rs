@@ -62,4 +62,4 @@ pub use spec::{
     AlgorithmName, Align, ColdStart, Compare, Lease, LimitSpec, Queue, Refill, SoftSpec,
 };
 pub use state::State;
-pub use time::{Moment, Timestamp, Window};
+pub use time::{Moment, Timestamp, Window, Windows};

@@ -91,6 +91,27 @@ impl Narrow<'_> {
         (decision, state)
     }
 
+    /// Consumes if it fits, and answers; with the state to keep, if there is a new one.
+    #[inline(always)]
+    pub fn check(&self, state: Option<u64>, now: u64, cost: u64) -> (Decision, Option<u64>) {
+        let ask = at(now);
+        let mut rolled = self.rolled(state, &ask);
+        let engine = self.engine();
+        if cost > 0 && engine.fits(&rolled, 0, &ask, cost) {
+            let decision = engine.act(&mut rolled, &mut 0, &ask, cost, Action::Take);
+            return (decision, Some(rolled));
+        }
+        let decision = engine.look(&rolled, 0, &ask, cost);
+        (decision, (cost > 0).then(|| self.first_sight(state, now)).flatten())
+    }
+
+    /// What has to be remembered of a key that is refused, if it was never seen before.
+    #[inline(always)]
+    pub fn first_sight(&self, state: Option<u64>, now: u64) -> Option<u64> {
+        let unseen = || state.is_none_or(|state| self.is_spent(state, now));
+        (self.bucket.0.missing > 0 && unseen()).then(|| self.fresh(now))
+    }
+
     /// Whether the state equals no state by now.
     #[inline(always)]
     pub fn is_spent(&self, state: u64, now: u64) -> bool {
@@ -121,16 +142,32 @@ impl Narrow<'_> {
         u64::try_from(paid_at.saturating_sub(ticks)).unwrap_or(u64::MAX)
     }
 
-    /// A taking's mark, counted from the Unix epoch.
-    pub fn taken(&self, state: u64, origin: Timestamp, cost: u64) -> Taken {
-        let ticks = u128::from(self.bucket.0.units) * u128::from(origin.as_nanos());
-        Taken { mark: ticks.saturating_add(u128::from(state)), cost }
+    /// What to keep in order to give a taking back; `state` is the one after it.
+    #[inline(always)]
+    pub fn taken(&self, state: u64, origin: Timestamp, now: Timestamp, cost: u64) -> Taken {
+        let ticks = |nanos: u64| u128::from(self.bucket.0.units) * u128::from(nanos);
+        let mark = match self.bucket.0.queue {
+            Some(_) => ticks(origin.as_nanos()) + u128::from(state),
+            None => ticks(now.as_nanos()) + u128::from(cost) * u128::from(self.bucket.0.period),
+        };
+        Taken { mark, cost }
     }
 
-    /// The same state after the origin has moved on by `shift` nanoseconds.
-    pub fn rebase(&self, state: u64, shift: u64) -> u64 {
-        let ticks = u128::from(self.bucket.0.units) * u128::from(shift);
-        u64::try_from(u128::from(state).saturating_sub(ticks)).unwrap_or(0)
+    /// The same state counted from another origin, at a moment after both.
+    ///
+    /// A bucket that cannot be told from an origin so far back, which takes a clock that is wrong
+    /// by a decade, comes out as one that is empty now.
+    pub fn rebase(&self, state: u64, from: Timestamp, to: Timestamp, now: Timestamp) -> u64 {
+        let (from, to) = (from.as_nanos(), to.as_nanos());
+        let units = u128::from(self.bucket.0.units);
+        let moved =
+            (u128::from(state) + units * u128::from(from)).saturating_sub(units * u128::from(to));
+        u64::try_from(moved).unwrap_or_else(|_| {
+            let ask = at(now.as_nanos().saturating_sub(to));
+            let mut empty = self.fresh(ask.now());
+            self.bucket.take(&mut empty, &ask, self.bucket.0.size - self.bucket.0.missing);
+            empty
+        })
     }
 }
 

@@ -32,10 +32,14 @@ pub enum Inherit {
 }
 
 impl Inherit {
-    fn left(self, left: u64, old: u64, new: u64) -> u64 {
-        match self {
-            Self::Used => new.saturating_sub(old.saturating_sub(left)),
-            Self::AsIs => left.min(new),
+    /// What counts as used of a limit of `new` units, if `used` of `old` were used.
+    fn used(self, used: u64, old: u64, new: u64) -> u64 {
+        if self == Self::Used {
+            return used;
+        }
+        let left = old.saturating_sub(used);
+        new.saturating_sub(match self {
+            Self::Used | Self::AsIs => left.min(new),
             Self::Proportional if old == 0 => new,
             Self::Proportional => {
                 let share = u128::from(left) * u128::from(new) / u128::from(old);
@@ -43,7 +47,7 @@ impl Inherit {
             }
             Self::Additive => left.min(new).saturating_add(new.saturating_sub(old)),
             Self::Reset => new,
-        }
+        })
     }
 }
 
@@ -74,8 +78,8 @@ impl Limit {
         {
             return self.inherit_level(old, state, ask);
         }
-        let left = inherit.left(old.room_of_limit(state, ask), old.limit(), self.limit());
-        self.having_left(left, ask)
+        let used = inherit.used(old.used(state, ask), old.limit(), self.limit());
+        self.having_used(used, ask)
     }
 
     /// Buckets keep fractions of a unit, and debt.
@@ -96,23 +100,15 @@ impl Limit {
         Some(State { body, episode: 0 })
     }
 
-    fn room_of_limit(&self, state: &State, ask: &Ask) -> u64 {
-        self.peek(Some(state), ask, 0).remaining
-    }
-
-    /// The state of a key that has `left` units now.
-    fn having_left(&self, left: u64, ask: &Ask) -> Option<State> {
+    /// The state of a key that has used so much now.
+    fn having_used(&self, used: u64, ask: &Ask) -> Option<State> {
         let mut state = self.fresh(ask);
-        let full = self.room_of_limit(state.as_ref()?, ask);
-        match full.checked_sub(left) {
-            // Nothing used; or more than a key gets at first sight.
-            Some(0) => {}
-            Some(used) => {
-                let _ = self.settle(&mut state, ask, used, Action::Force);
-            }
-            None => {
-                let _ = self.refund(&mut state, ask, left - full);
-            }
+        let missing = self.used(state.as_ref()?, ask);
+        // With an initial level, a key that was never seen counts as having used something.
+        if used > missing {
+            let _ = self.settle(&mut state, ask, used - missing, Action::Force);
+        } else if missing > used {
+            let _ = self.refund(&mut state, ask, missing - used);
         }
         state
     }

@@ -38,10 +38,6 @@ impl SlidingCounter {
         units as u64
     }
 
-    fn used(&self, state: &Counts, ask: &Ask) -> u64 {
-        self.share(state, ask).saturating_add(state.current)
-    }
-
     /// The largest `left` at which `count` units weigh no more than `room`.
     fn left_when(&self, count: u64, room: u64) -> u64 {
         if count == 0 {
@@ -119,7 +115,11 @@ impl Algorithm for SlidingCounter {
         state.current = state.current.saturating_add(n);
     }
 
-    fn mark(&self, state: &Counts, _ask: &Ask) -> u128 {
+    fn used(&self, state: &Counts, ask: &Ask) -> u64 {
+        self.share(state, ask).saturating_add(state.current)
+    }
+
+    fn mark(&self, state: &Counts, _ask: &Ask, _n: u64) -> u128 {
         u128::from(state.start)
     }
 

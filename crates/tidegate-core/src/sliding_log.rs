@@ -69,10 +69,6 @@ impl SlidingLog {
         log.entries.partition_point(|(at, _)| now - at >= self.length)
     }
 
-    fn used(&self, log: &Log, ask: &Ask) -> u64 {
-        log.units_from(self.first_live(log, ask))
-    }
-
     fn until_gone(&self, at: u64, ask: &Ask) -> u64 {
         at.saturating_add(self.length).saturating_sub(ask.now())
     }
@@ -142,7 +138,11 @@ impl Algorithm for SlidingLog {
         self.trim(log);
     }
 
-    fn mark(&self, log: &Log, _ask: &Ask) -> u128 {
+    fn used(&self, log: &Log, ask: &Ask) -> u64 {
+        log.units_from(self.first_live(log, ask))
+    }
+
+    fn mark(&self, log: &Log, _ask: &Ask, _n: u64) -> u128 {
         u128::from(log.newest())
     }
 

@@ -105,25 +105,18 @@ macro_rules! change {
 impl Limit {
     /// Whether a cost would be admitted now. Cost 0 always is.
     pub fn fits(&self, state: Option<&State>, ask: &Ask, cost: u64) -> bool {
-        let fresh;
-        let state = match state {
-            Some(state) => state,
-            None => match self.fresh(ask) {
-                Some(new) => {
-                    fresh = new;
-                    &fresh
-                }
-                None => return cost == 0,
-            },
+        let Some(state) = self.own(state) else {
+            return cost == 0
+                || self.fresh(ask).is_some_and(|fresh| self.fits(Some(&fresh), ask, cost));
         };
-        look!(self, state, ask, cost == 0, |engine, body, episode| {
+        look!(self, state, ask, false, |engine, body, episode| {
             engine.fits(body, episode, ask, cost)
         })
     }
 
     /// The largest cost that would be admitted now, a soft allowance included.
     pub fn room(&self, state: Option<&State>, ask: &Ask) -> u64 {
-        let Some(state) = state else {
+        let Some(state) = self.own(state) else {
             return self.fresh(ask).map_or(0, |fresh| self.room(Some(&fresh), ask));
         };
         look!(self, state, ask, 0, |engine, body, episode| engine.room(body, episode, ask))
@@ -131,7 +124,7 @@ impl Limit {
 
     /// The answer for a key that is looked at and not touched.
     pub fn peek(&self, state: Option<&State>, ask: &Ask, cost: u64) -> Decision {
-        let Some(state) = state else {
+        let Some(state) = self.own(state) else {
             return match self.fresh(ask) {
                 Some(fresh) => self.peek(Some(&fresh), ask, cost),
                 None => self.blocked(cost),
@@ -155,15 +148,14 @@ impl Limit {
         if cost == 0 || action == Action::Look {
             return self.peek(state.as_ref(), ask, cost);
         }
+        let known = self.own(state.as_ref());
         if action == Action::Refuse {
-            if self.remembers_first_sight()
-                && state.as_ref().is_none_or(|state| self.is_spent(state, ask))
-            {
+            if self.remembers_first_sight() && known.is_none_or(|state| self.is_spent(state, ask)) {
                 *state = self.fresh(ask);
             }
             return self.peek(state.as_ref(), ask, cost);
         }
-        if state.is_none() {
+        if known.is_none() {
             *state = self.fresh(ask);
         }
         let Some(state) = state else { return self.blocked(cost) };
@@ -185,7 +177,7 @@ impl Limit {
     }
 
     /// Gives back what is still outstanding of an earlier taking, as of the time it was taken:
-    /// units that time has paid back since do not come back a second time.
+    /// units that time has paid for since do not come back a second time.
     pub fn give_back(&self, state: &mut Option<State>, ask: &Ask, taken: &Taken) -> Decision {
         if let Some(existing) = state {
             change!(self, existing, ask, (), |engine, body, _episode| {
@@ -199,16 +191,32 @@ impl Limit {
     /// What to keep in order to give a taking back; call it right after settling.
     pub fn taken(&self, state: &State, ask: &Ask, cost: u64) -> Taken {
         let mark = look!(self, state, ask, 0, |engine, body, _episode| {
-            engine.algorithm.mark(body, ask)
+            engine.algorithm.mark(body, ask, cost)
         });
         Taken { mark, cost }
     }
 
+    /// What is used, in whole units, rounded up; a debt included.
+    pub fn used(&self, state: &State, ask: &Ask) -> u64 {
+        look!(self, state, ask, 0, |engine, body, _episode| engine.algorithm.used(body, ask))
+    }
+
     /// The least time until the state equals no state; `None` if nobody can tell.
     pub fn forget_after(&self, state: &State, ask: &Ask) -> Option<Duration> {
-        let nanos = look!(self, state, ask, Some(0), |engine, body, _episode| {
-            engine.algorithm.forget_after(body, ask)
-        });
+        let nanos = match (&self.kind, &state.body) {
+            (Kind::Bucket(bucket), Body::Bucket(body)) => Wide(*bucket).forget_after(body, ask),
+            (Kind::Interval(interval), Body::Interval(body)) => interval.forget_after(body, ask),
+            (Kind::FixedWindow(window), Body::FixedWindow(body)) => window.forget_after(body, ask),
+            (Kind::SlidingCounter(counter), Body::SlidingCounter(body)) => {
+                counter.forget_after(body, ask)
+            }
+            (Kind::WarmUp(warm_up), Body::WarmUp(body)) => warm_up.forget_after(body, ask),
+            (Kind::SlidingLog(log), Body::SlidingLog(body)) => log.forget_after(body, ask),
+            (Kind::Concurrency(permits), Body::Concurrency(body)) => {
+                permits.forget_after(body, ask)
+            }
+            _ => Some(0),
+        };
         nanos.map(Duration::from_nanos)
     }
 
@@ -239,6 +247,22 @@ impl Limit {
             Kind::Concurrency(permits) => Body::Concurrency(permits.fresh(ask)),
         };
         Some(State { body, episode: 0 })
+    }
+
+    /// A state that this limit can work on: one of another algorithm is none.
+    fn own<'a>(&self, state: Option<&'a State>) -> Option<&'a State> {
+        state.filter(|state| {
+            matches!(
+                (&self.kind, &state.body),
+                (Kind::Bucket(_), Body::Bucket(_))
+                    | (Kind::Interval(_), Body::Interval(_))
+                    | (Kind::FixedWindow(_), Body::FixedWindow(_))
+                    | (Kind::SlidingCounter(_), Body::SlidingCounter(_))
+                    | (Kind::WarmUp(_), Body::WarmUp(_))
+                    | (Kind::SlidingLog(_), Body::SlidingLog(_))
+                    | (Kind::Concurrency(_), Body::Concurrency(_))
+            )
+        })
     }
 
     fn drop_if_spent(&self, state: &mut Option<State>, ask: &Ask) {

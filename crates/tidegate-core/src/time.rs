@@ -73,6 +73,30 @@ pub struct Window {
     pub end: Timestamp,
 }
 
+/// Three windows of a calendar in a row, the middle one around the caller's now.
+///
+/// A networked store decides by its own clock, which may be just before or after the caller's;
+/// so a call carries the neighbours too, and the store picks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Where the first begins, the second, the third, and where the third ends.
+    pub edges: [Timestamp; 4],
+}
+
+impl Windows {
+    /// The window around `now`; outside of all three, the nearest.
+    pub fn around(&self, now: Timestamp) -> Window {
+        let [first, second, third, end] = self.edges;
+        if now < second {
+            Window { start: first, end: second }
+        } else if now < third {
+            Window { start: second, end: third }
+        } else {
+            Window { start: third, end }
+        }
+    }
+}
+
 /// The moment of a decision, with the calendar window it falls in where the limit needs one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {

@@ -130,8 +130,15 @@ impl Algorithm for WarmUp {
         *state = Warmth { cold, free_at: state.free_at.saturating_add(nanos) };
     }
 
-    fn mark(&self, state: &Warmth, _ask: &Ask) -> u128 {
-        u128::from(state.free_at)
+    /// What has been promised and not yet paid, in steady units.
+    fn used(&self, state: &Warmth, ask: &Ask) -> u64 {
+        let nanos = u128::from(self.delay_now(state, ask)) * u128::from(self.units);
+        u64::try_from(nanos.div_ceil(u128::from(self.interval))).unwrap_or(u64::MAX)
+    }
+
+    /// When time would have paid for the units if they were alone and cost the steady price.
+    fn mark(&self, _state: &Warmth, ask: &Ask, n: u64) -> u128 {
+        u128::from(ask.now().saturating_add(self.steady_price(n)))
     }
 
     fn refund(&self, state: &mut Warmth, ask: &Ask, n: u64) {

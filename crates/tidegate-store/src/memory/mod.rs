@@ -1,0 +1,425 @@
+//! The memory store: exact, bounded, and needing nobody to clean up after it.
+
+mod call;
+mod reservations;
+mod shard;
+mod snapshot;
+mod table;
+mod value;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_core::{Ask, Decision, Inherit, Limit, Timestamp};
+
+pub use self::snapshot::{Restored, SnapshotError};
+
+use self::reservations::Reservations;
+use self::shard::{Counts, Full, Room, Shard};
+use crate::fingerprint::{Fingerprint, Seed};
+use crate::registry::{RegisterError, Registered, Registry};
+use crate::store::{Answer, Call, Item, LocalStore, Mode, Outcome, Store};
+
+/// What happens to a new key when the store is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFull {
+    /// The least harmful of a few keys makes room: one that is spent, else the one that has used
+    /// the least of its limit. A flood of new keys thus evicts itself, not those who are limited.
+    #[default]
+    Evict,
+    /// The new key is refused.
+    Deny,
+    /// The new key is admitted and not counted.
+    Allow,
+}
+
+/// Settings of a [`MemoryStore`].
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryBuilder {
+    keys_max: usize,
+    limits_max: usize,
+    reservations_max: usize,
+    on_full: OnFull,
+    shards: Option<usize>,
+}
+
+impl Default for MemoryBuilder {
+    fn default() -> Self {
+        Self {
+            keys_max: 4_000_000,
+            limits_max: 1 << 20,
+            reservations_max: 100_000,
+            on_full: OnFull::Evict,
+            shards: None,
+        }
+    }
+}
+
+impl MemoryBuilder {
+    /// How many keys are kept at the most; 4 million if not said, which takes 150 MB for buckets.
+    ///
+    /// Each shard holds its part of the bound, so that new keys may meet it when the store as a
+    /// whole is some percent short of it. A key counts once for each limit that it is under.
+    #[must_use]
+    pub fn max_keys(mut self, max: usize) -> Self {
+        self.keys_max = max.max(1);
+        self
+    }
+
+    /// What happens to a new key then.
+    #[must_use]
+    pub fn on_full(mut self, on_full: OnFull) -> Self {
+        self.on_full = on_full;
+        self
+    }
+
+    /// How many different limits are known at the most; about a million if not said.
+    #[must_use]
+    pub fn max_limits(mut self, max: usize) -> Self {
+        self.limits_max = max.clamp(1, u32::MAX as usize);
+        self
+    }
+
+    /// How many reservations may be open at the most; 100,000 if not said.
+    #[must_use]
+    pub fn max_reservations(mut self, max: usize) -> Self {
+        self.reservations_max = max;
+        self
+    }
+
+    /// How many locks the keys are spread over, rounded up to a power of two. If not said, a
+    /// number that suits the machine's cores.
+    #[must_use]
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = Some(shards.clamp(1, 1 << 16));
+        self
+    }
+
+    /// An empty store.
+    ///
+    /// # Panics
+    /// If the operating system has no random numbers.
+    #[must_use]
+    pub fn build(self) -> MemoryStore {
+        let seed = Seed::random().expect("the operating system gives random numbers");
+        self.build_with(seed)
+    }
+
+    fn build_with(self, seed: Seed) -> MemoryStore {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Few keys go into few shards, so that the bound stays near to what was asked for.
+        let wanted = self.shards.unwrap_or((cores * 16).clamp(64, 1024)).next_power_of_two();
+        let shards = match self.keys_max / 256 {
+            _ if self.shards.is_some() => wanted.min(self.keys_max),
+            0 => 1,
+            most => wanted.min(1 << most.ilog2()),
+        };
+        let shards = 1_usize << shards.ilog2();
+        MemoryStore {
+            settings: self,
+            seed,
+            registry: Registry::new(seed, self.limits_max),
+            shards: (0..shards).map(|_| Lock::default()).collect(),
+            shard_shift: 64 - shards.ilog2(),
+            shard_keys_max: (self.keys_max / shards).max(1),
+            reservations: Reservations::new(self.reservations_max),
+        }
+    }
+}
+
+/// Counters in this process's memory.
+///
+/// Keys are kept as 96-bit fingerprints under a random seed, not as strings: nobody can aim at a
+/// shard or make two keys meet, and a key under a bucket limit takes 24 bytes, 30 to 38 with the
+/// table around it. State that equals no state is dropped when its table would have to grow, so no
+/// background work is needed; [`sweep`](Self::sweep) does it at a time of your choosing.
+///
+/// ```
+/// use tidegate_core::{Inherit, Limit, Timestamp};
+/// use tidegate_store::{Item, LocalStore, MemoryStore, Store};
+///
+/// let store = MemoryStore::new();
+/// let limit = store.register("api", Limit::per_second(2).build()?, Inherit::Used)?;
+/// let now = Timestamp::from_secs(1_700_000_000);
+/// let item = Item::new(b"user:42", &limit);
+/// assert!(store.check_one(&item, 1, now).allowed);
+/// assert!(store.check_one(&item, 1, now).allowed);
+/// assert!(!store.check_one(&item, 1, now).allowed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct MemoryStore {
+    settings: MemoryBuilder,
+    seed: Seed,
+    registry: Registry,
+    shards: Box<[Lock]>,
+    shard_shift: u32,
+    shard_keys_max: usize,
+    reservations: Reservations,
+}
+
+/// A shard on cache lines of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Lock(Mutex<Shard>);
+
+impl Lock {
+    #[inline(always)]
+    fn lock(&self) -> MutexGuard<'_, Shard> {
+        // A panic while a shard was held leaves it as it was between two whole writes.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a store has had to do so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// Keys, some of which may be spent and not yet dropped.
+    pub keys: usize,
+    /// The bound on them.
+    pub keys_max: usize,
+    /// Bytes in tables. Logs and permits own more.
+    pub bytes: usize,
+    /// Spent keys that made room for new ones at the bound.
+    pub evicted_spent: u64,
+    /// Keys in use that made room: what they had used was forgotten.
+    pub evicted_live: u64,
+    /// New keys refused at the bound.
+    pub denied_full: u64,
+    /// New keys admitted uncounted at the bound.
+    pub allowed_full: u64,
+    /// Reservations that wait to be settled.
+    pub reservations: usize,
+}
+
+/// A key that has used something.
+#[derive(Clone, Debug)]
+pub struct LiveKey {
+    /// The limit it is under.
+    pub limit: Arc<Registered>,
+    /// What stands for the key: see [`MemoryStore::fingerprint`].
+    pub fingerprint: u128,
+    /// What the limit says of it now.
+    pub decision: Decision,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// An empty store with the default settings.
+    ///
+    /// # Panics
+    /// If the operating system has no random numbers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Settings to change.
+    #[must_use]
+    pub fn builder() -> MemoryBuilder {
+        MemoryBuilder::default()
+    }
+
+    /// How many keys are kept. Some may be spent: [`sweep`](Self::sweep) first for a true count.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Whether no keys are kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Counts and sizes, summed over the shards.
+    pub fn stats(&self) -> MemoryStats {
+        let mut stats = MemoryStats {
+            keys_max: self.shard_keys_max * self.shards.len(),
+            reservations: self.reservations.len(),
+            ..MemoryStats::default()
+        };
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let Counts { evicted_spent, evicted_live, denied, allowed } = shard.counts;
+            stats.keys += shard.len();
+            stats.bytes += shard.bytes();
+            stats.evicted_spent += evicted_spent;
+            stats.evicted_live += evicted_live;
+            stats.denied_full += denied;
+            stats.allowed_full += allowed;
+        }
+        stats
+    }
+
+    /// Drops spent keys and memory that is not needed any more, one shard after the other.
+    ///
+    /// Never needed for correct answers; a service calls it now and then to give memory back.
+    pub fn sweep(&self, now: Timestamp) {
+        for shard in &self.shards {
+            shard.lock().sweep(&Ask::at(now), &self.registry);
+        }
+    }
+
+    /// The keys that are not spent, shard by shard: each is true when its shard is reached.
+    pub fn live_keys(&self, now: Timestamp) -> impl Iterator<Item = LiveKey> {
+        let ask = Ask::at(now);
+        self.shards.iter().flat_map(move |shard| {
+            let mut live = Vec::new();
+            shard.lock().for_each(&self.registry, |entry| {
+                let limit = entry.limit.limit();
+                if !limit.is_spent(entry.state, &ask) {
+                    live.push((
+                        entry.limit.index,
+                        entry.fingerprint.as_u128(),
+                        limit.peek(Some(entry.state), &ask, 0),
+                    ));
+                }
+            });
+            live.into_iter().filter_map(|(index, fingerprint, decision)| {
+                Some(LiveKey { limit: self.registry.get(index)?, fingerprint, decision })
+            })
+        })
+    }
+
+    /// What stands for a key under a limit in [`live_keys`](Self::live_keys).
+    pub fn fingerprint(&self, key: &[u8], limit: &Registered) -> u128 {
+        self.seed.hash(key).under(limit.salt).as_u128()
+    }
+
+    fn room(&self) -> Room<'_> {
+        Room {
+            registry: &self.registry,
+            keys_max: self.shard_keys_max,
+            evicts: self.settings.on_full == OnFull::Evict,
+        }
+    }
+
+    /// The shard of a key, which is the same for all its limits.
+    #[inline(always)]
+    fn shard_of(&self, key: Fingerprint) -> usize {
+        // A shift by all 64 bits, when there is one shard, is not a shift.
+        key.slot.checked_shr(self.shard_shift).unwrap_or(0) as usize
+    }
+
+    /// Which limits still have keys, by index.
+    fn limits_in_use(&self) -> Vec<bool> {
+        let mut used = Vec::new();
+        for shard in &self.shards {
+            shard.lock().for_each(&self.registry, |entry| {
+                let index = entry.limit.index as usize;
+                if used.len() <= index {
+                    used.resize(index + 1, false);
+                }
+                used[index] = true;
+            });
+        }
+        used
+    }
+
+    /// What a key that finds no room is told.
+    fn at_bound(&self, shard: &mut Shard, limit: &Limit) -> Decision {
+        let allowed = self.settings.on_full == OnFull::Allow;
+        if allowed {
+            shard.counts.allowed += 1;
+        } else {
+            shard.counts.denied += 1;
+        }
+        Decision::without_state(allowed, limit.limit())
+    }
+
+    /// One enforced bucket whose state is one word: what nearly every call is.
+    #[inline(always)]
+    fn check_narrow(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Option<Decision> {
+        let narrow = item.limit.limit().as_narrow()?;
+        let key = self.seed.hash(item.key);
+        let fingerprint = key.under(item.limit.salt);
+        let mut shard = self.shards[self.shard_of(key)].lock();
+        let since = shard.since_origin(now, &self.registry);
+        match shard.narrow.find(fingerprint) {
+            Some(position) if shard.narrow.at(position).limit == item.limit.index => {
+                let slot = shard.narrow.at_mut(position);
+                let (decision, state) = narrow.check(Some(slot.value[0]), since, cost);
+                if let Some(state) = state {
+                    slot.value = [state];
+                }
+                Some(decision)
+            }
+            Some(_) => None,
+            None if item.limit.has_past() => None,
+            None => {
+                let (decision, state) = narrow.check(None, since, cost);
+                let Some(state) = state else { return Some(decision) };
+                let ask = Ask::at(now);
+                let added = shard.insert_narrow(fingerprint, item.limit, state, &ask, self.room());
+                Some(match added {
+                    Ok(()) => decision,
+                    Err(Full) => self.at_bound(&mut shard, item.limit.limit()),
+                })
+            }
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    type Error = MemoryError;
+
+    fn register(
+        &self,
+        id: &str,
+        limit: Limit,
+        inherit: Inherit,
+    ) -> Result<Arc<Registered>, RegisterError> {
+        self.registry.register(id, limit, inherit, || self.limits_in_use())
+    }
+
+    async fn apply(&self, call: &Call<'_>, answers: &mut [Answer]) -> Result<Outcome, MemoryError> {
+        Ok(self.apply_now(call, answers))
+    }
+
+    async fn reserve(
+        &self,
+        call: &Call<'_>,
+        answers: &mut [Answer],
+        id: u128,
+        ttl: Duration,
+    ) -> Result<Outcome, MemoryError> {
+        self.reserve_now(call, answers, id, ttl)
+    }
+
+    async fn settle(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, MemoryError> {
+        Ok(self.settle_now(id, cost, now))
+    }
+}
+
+impl LocalStore for MemoryStore {
+    fn apply_now(&self, call: &Call<'_>, answers: &mut [Answer]) -> Outcome {
+        self.decide(call, answers)
+    }
+
+    #[inline]
+    fn check_one(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
+        let units = cost.saturating_mul(item.factor);
+        if item.mode == Mode::Enforce
+            && let Some(decision) = self.check_narrow(item, units, now)
+        {
+            return decision;
+        }
+        self.check_any(item, cost, now)
+    }
+}
+
+/// Why the memory store could not do something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The bound on open reservations is reached.
+    #[error("{max} reservations are open already; settle or cancel some, or raise the bound")]
+    TooManyReservations {
+        /// The bound.
+        max: usize,
+    },
+}

@@ -1,0 +1,236 @@
+//! What a store is asked, and what it answers.
+
+use std::error::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::{Decision, Inherit, Limit, Taken, Timestamp, Windows};
+
+use crate::registry::{RegisterError, Registered};
+
+/// A place that keeps what was used of each key, and decides on it atomically.
+///
+/// A call names several (key, limit) pairs and is all-or-nothing: it consumes from all of them or
+/// from none, also when others race for the same keys, and nobody is refused because somebody
+/// else was merely asking. Limits are registered once and then named by their handle.
+///
+/// The caller says what time it is; a store shared by several machines may trust its own clock
+/// instead, as long as all decisions use the same one.
+pub trait Store: Send + Sync {
+    /// Why a store could not answer. A refusal is an answer, not an error.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Makes a limit known under a stable id, and gives the handle that calls use.
+    ///
+    /// Registering another limit under the same id changes it: what its keys have used is carried
+    /// over as `inherit` says, when each is next seen.
+    ///
+    /// # Errors
+    /// When the store knows too many limits.
+    fn register(
+        &self,
+        id: &str,
+        limit: Limit,
+        inherit: Inherit,
+    ) -> Result<Arc<Registered>, RegisterError>;
+
+    /// Decides a call. `answers` has one place for each item, in the same order.
+    fn apply(
+        &self,
+        call: &Call<'_>,
+        answers: &mut [Answer],
+    ) -> impl Future<Output = Result<Outcome, Self::Error>> + Send;
+
+    /// Decides a call like [`Op::Check`], and remembers under `id` what it took, so that it can be
+    /// settled from anywhere within `ttl`. Past that it stays consumed.
+    ///
+    /// The id makes it safe to repeat: the same id reserves once.
+    fn reserve(
+        &self,
+        call: &Call<'_>,
+        answers: &mut [Answer],
+        id: u128,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<Outcome, Self::Error>> + Send;
+
+    /// Ends a reservation at its real cost: what was reserved beyond it is given back as of the
+    /// time of taking, what is missing is consumed even if that makes a debt. Zero cancels.
+    ///
+    /// Answers whether there was such a reservation; ending it twice changes nothing.
+    fn settle(
+        &self,
+        id: u128,
+        cost: u64,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+}
+
+/// A store in this process, which answers without waiting for anybody.
+pub trait LocalStore: Store {
+    /// [`Store::apply`] at once.
+    fn apply_now(&self, call: &Call<'_>, answers: &mut [Answer]) -> Outcome;
+
+    /// The most common call, one limit and nothing else: [`Op::Check`] for one item.
+    fn check_one(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
+        let mut answers = [Answer::default()];
+        let items = std::slice::from_ref(item);
+        self.apply_now(&Call::new(Op::Check, items, cost, now), &mut answers);
+        answers[0].decision
+    }
+}
+
+/// One limit to apply to one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    /// What is counted. Different keys are different byte strings; the limit is not part of it.
+    pub key: &'a [u8],
+    /// The limit.
+    pub limit: &'a Registered,
+    /// Units of this limit for each unit of the call's cost.
+    pub factor: u64,
+    /// Whether the limit may refuse.
+    pub mode: Mode,
+    /// The calendar around now, for limits that need one.
+    pub windows: Option<Windows>,
+}
+
+impl<'a> Item<'a> {
+    /// An enforced limit at its plain cost.
+    pub fn new(key: &'a [u8], limit: &'a Registered) -> Self {
+        Self { key, limit, factor: 1, mode: Mode::Enforce, windows: None }
+    }
+}
+
+/// What a limit that does not admit means for the request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The request is refused.
+    #[default]
+    Enforce,
+    /// Nothing: the limit only watches.
+    Shadow,
+    /// The request is refused if every other quota item refuses too.
+    Quota,
+}
+
+/// A question to a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// What to do.
+    pub op: Op<'a>,
+    /// To what.
+    pub items: &'a [Item<'a>],
+    /// How much; each item multiplies it by its factor.
+    pub cost: u64,
+    /// When.
+    pub now: Timestamp,
+    /// On whose behalf: permits of concurrency limits are held, renewed and released by this id.
+    pub holder: u128,
+}
+
+impl<'a> Call<'a> {
+    /// A call without a holder.
+    pub fn new(op: Op<'a>, items: &'a [Item<'a>], cost: u64, now: Timestamp) -> Self {
+        Self { op, items, cost, now, holder: 0 }
+    }
+
+    /// The same call on behalf of a holder.
+    #[must_use]
+    pub fn held_by(self, holder: u128) -> Self {
+        Self { holder, ..self }
+    }
+}
+
+/// What to do with a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op<'a> {
+    /// Consume it from all limits if the request is admitted, from none otherwise.
+    Check,
+    /// Answer as a check would, and change nothing.
+    Peek,
+    /// Consume as much of it as all limits admit, which may be nothing.
+    UpTo,
+    /// Consume it whether it is admitted or not.
+    Force,
+    /// Give it back now. A concurrency limit releases all that the holder has.
+    Refund,
+    /// Forget the keys.
+    Reset,
+    /// Give back what is left of earlier takings, one for each item, as of the time of taking.
+    GiveBack(&'a [Taken]),
+}
+
+/// The answer of one item.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    /// What this limit says. `allowed` is its own opinion, whatever became of the request.
+    pub decision: Decision,
+    /// What was taken from it, to give back later.
+    pub taken: Taken,
+}
+
+impl Default for Answer {
+    fn default() -> Self {
+        Self { decision: Decision::without_state(false, 0), taken: Taken::default() }
+    }
+}
+
+/// The answer of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether the request is admitted.
+    pub allowed: bool,
+    /// How much of the cost was admitted: all or nothing, but for [`Op::UpTo`].
+    pub granted: u64,
+}
+
+impl<S: Store> Store for Arc<S> {
+    type Error = S::Error;
+
+    fn register(
+        &self,
+        id: &str,
+        limit: Limit,
+        inherit: Inherit,
+    ) -> Result<Arc<Registered>, RegisterError> {
+        S::register(self, id, limit, inherit)
+    }
+
+    fn apply(
+        &self,
+        call: &Call<'_>,
+        answers: &mut [Answer],
+    ) -> impl Future<Output = Result<Outcome, Self::Error>> + Send {
+        S::apply(self, call, answers)
+    }
+
+    fn reserve(
+        &self,
+        call: &Call<'_>,
+        answers: &mut [Answer],
+        id: u128,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<Outcome, Self::Error>> + Send {
+        S::reserve(self, call, answers, id, ttl)
+    }
+
+    fn settle(
+        &self,
+        id: u128,
+        cost: u64,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<bool, Self::Error>> + Send {
+        S::settle(self, id, cost, now)
+    }
+}
+
+impl<S: LocalStore> LocalStore for Arc<S> {
+    fn apply_now(&self, call: &Call<'_>, answers: &mut [Answer]) -> Outcome {
+        S::apply_now(self, call, answers)
+    }
+
+    fn check_one(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
+        S::check_one(self, item, cost, now)
+    }
+}

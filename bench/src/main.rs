@@ -1,1 +1,30 @@
-fn main() {}
+//! Speed and memory of the in-process limiter beside its peers, in one run.
+//!
+//! `cargo run --release -p tidegate-bench` prints the tables of `bench/RESULTS.md`. Rivals take
+//! turns within each round, so that a disturbed moment disturbs them all; read the ratios.
+
+mod memory;
+mod rivals;
+mod speed;
+mod workload;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {
+            speed::run(speed::Length::Full);
+            memory::run();
+        }
+        ["quick"] => speed::run(speed::Length::Quick),
+        ["speed"] => speed::run(speed::Length::Full),
+        ["memory"] => memory::run(),
+        // One rival alone, for a profiler to look at.
+        ["only", rival, workload] => speed::only(rival, workload),
+        // One rival in a process of its own, so that nothing else is in its memory.
+        ["fill", rival, keys] => memory::fill(rival, keys.parse().expect("a number of keys")),
+        _ => {
+            eprintln!("usage: tidegate-bench [quick | speed | memory | only RIVAL WORKLOAD]");
+            std::process::exit(2);
+        }
+    }
+}

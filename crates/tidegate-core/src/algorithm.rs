@@ -14,7 +14,8 @@ use crate::time::Moment;
 pub struct Ask {
     /// When.
     pub at: Moment,
-    /// Who holds the permits; only concurrency limits read it.
+    /// Who holds the permits; only concurrency limits read it. One id stands for one permit: who
+    /// asks again by the same id renews what it has, and releasing the id releases that.
     pub holder: u128,
 }
 
@@ -79,6 +80,11 @@ pub(crate) trait Algorithm {
     fn used(&self, state: &Self::State, ask: &Ask) -> u64;
     /// The largest `n` that fits.
     fn room(&self, state: &Self::State, ask: &Ask, cap: u64) -> u64;
+    /// The largest `n` that this asker could have; more than `room` for one that asks again for
+    /// permits that it holds.
+    fn grantable(&self, state: &Self::State, ask: &Ask, cap: u64) -> u64 {
+        self.room(state, ask, cap)
+    }
     /// The least time until `n <= cap` fits, given that it does not; `None` if unknowable.
     fn wait(&self, state: &Self::State, ask: &Ask, n: u64, cap: u64) -> Option<u64>;
     /// The least time until nothing is used any more; `None` if unknowable.
@@ -106,6 +112,18 @@ pub(crate) trait Algorithm {
     }
 }
 
+/// Whether `n` more stay within `cap`; sums cannot overflow into a yes.
+#[inline(always)]
+pub(crate) fn is_within(used: u64, n: u64, cap: u64) -> bool {
+    used <= cap && n <= cap - used
+}
+
+/// The time until an end. One that was cut off at the end of time itself is never reached.
+pub(crate) fn until(end: u64, now: u64) -> u64 {
+    let left = end.saturating_sub(now);
+    if end == u64::MAX { left.max(1) } else { left }
+}
+
 /// An allowance above a limit, for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Soft {
@@ -115,12 +133,12 @@ pub(crate) struct Soft {
     pub(crate) span: u64,
 }
 
-/// An episode above a soft limit: when it ends, or zero while there is none.
+/// An episode above a soft limit: one more than the nanosecond of its end, or zero for none.
 ///
-/// It is over when the key is fully replenished, which is when its state is forgotten.
+/// It is forgotten when the key is fully replenished, which is when its state is.
 pub(crate) type Episode = u64;
 
-/// An episode that is over but whose key has not been replenished yet.
+/// An episode that is over but whose key has not been replenished yet: it ended before all time.
 const OVER: Episode = 1;
 
 /// The numbers every algorithm shares.
@@ -134,7 +152,7 @@ impl Frame {
     #[inline(always)]
     fn cap(&self, episode: Episode, now: u64) -> u64 {
         match self.soft {
-            Some(soft) if episode == 0 || now < episode => self.limit + soft.extra,
+            Some(soft) if episode == 0 || is_running(episode, now) => self.limit + soft.extra,
             _ => self.limit,
         }
     }
@@ -143,6 +161,11 @@ impl Frame {
     fn largest_cap(&self) -> u64 {
         self.limit + self.soft.map_or(0, |soft| soft.extra)
     }
+}
+
+#[inline(always)]
+fn is_running(episode: Episode, now: u64) -> bool {
+    now < episode.saturating_sub(1)
 }
 
 /// One algorithm with its frame: the operations that front ends know.
@@ -155,6 +178,9 @@ impl<A: Algorithm> Engine<'_, A> {
     /// Rolls to the moment and forgets an episode that full replenishment has ended.
     #[inline(always)]
     pub(crate) fn roll(&self, state: &mut A::State, episode: &mut Episode, ask: &Ask) {
+        if *episode != 0 && self.algorithm.forget_after(state, ask) == Some(0) {
+            *episode = 0;
+        }
         self.algorithm.roll(state, ask);
         self.refresh(state, episode, ask);
     }
@@ -175,7 +201,7 @@ impl<A: Algorithm> Engine<'_, A> {
 
     /// The largest cost that would be admitted, a soft allowance included.
     pub(crate) fn room(&self, state: &A::State, episode: Episode, ask: &Ask) -> u64 {
-        self.algorithm.room(state, ask, self.frame.cap(episode, ask.now()))
+        self.algorithm.grantable(state, ask, self.frame.cap(episode, ask.now()))
     }
 
     /// Answers a cost on a rolled state and changes nothing.
@@ -189,10 +215,10 @@ impl<A: Algorithm> Engine<'_, A> {
     ) -> Decision {
         if self.fits(state, episode, ask, cost) {
             let delay = self.algorithm.delay(state, ask);
-            return self.answer(state, episode, ask, Retry::Now, delay);
+            return self.answer(true, state, episode, ask, Retry::Now, delay);
         }
         let retry = self.retry(state, episode, ask, cost);
-        self.refusal(state, episode, ask, retry)
+        self.answer(false, state, episode, ask, retry, 0)
     }
 
     /// Consumes a cost on a rolled state and answers.
@@ -206,20 +232,18 @@ impl<A: Algorithm> Engine<'_, A> {
         action: Action,
     ) -> Decision {
         let delay = self.algorithm.delay(state, ask);
-        self.consume(state, episode, ask, cost);
-        match action {
-            Action::Force => {
-                let debt = self.retry(state, *episode, ask, 0);
-                self.answer(state, *episode, ask, debt, delay)
-            }
-            Action::Count => {
-                let retry = self.retry(state, *episode, ask, cost);
-                self.refusal(state, *episode, ask, retry)
-            }
-            Action::Take | Action::Look | Action::Refuse => {
-                self.answer(state, *episode, ask, Retry::Now, delay)
-            }
+        if action == Action::Count {
+            // Not an admission, so it starts no episode.
+            self.algorithm.take(state, ask, cost);
+            let retry = self.retry(state, *episode, ask, cost);
+            return self.answer(false, state, *episode, ask, retry, 0);
         }
+        self.consume(state, episode, ask, cost);
+        let retry = match action {
+            Action::Force => self.retry(state, *episode, ask, 0),
+            Action::Take | Action::Count | Action::Look | Action::Refuse => Retry::Now,
+        };
+        self.answer(true, state, *episode, ask, retry, delay)
     }
 
     #[inline(always)]
@@ -227,8 +251,8 @@ impl<A: Algorithm> Engine<'_, A> {
         self.algorithm.take(state, ask, cost);
         let Some(soft) = self.frame.soft else { return };
         if *episode == 0 && !self.algorithm.fits(state, ask, 0, self.frame.limit) {
-            *episode = ask.now().saturating_add(soft.span).max(OVER + 1);
-        } else if *episode != 0 && ask.now() >= *episode {
+            *episode = ask.now().saturating_add(soft.span).saturating_add(1);
+        } else if *episode != 0 && !is_running(*episode, ask.now()) {
             // Kept as a mark, so that a clock that goes back does not reopen the episode.
             *episode = OVER;
         }
@@ -237,6 +261,7 @@ impl<A: Algorithm> Engine<'_, A> {
     #[inline(always)]
     fn answer(
         &self,
+        allowed: bool,
         state: &A::State,
         episode: Episode,
         ask: &Ask,
@@ -245,7 +270,7 @@ impl<A: Algorithm> Engine<'_, A> {
     ) -> Decision {
         let limit = self.frame.limit;
         Decision {
-            allowed: true,
+            allowed,
             limit,
             remaining: self.algorithm.room(state, ask, limit),
             retry,
@@ -257,10 +282,6 @@ impl<A: Algorithm> Engine<'_, A> {
         }
     }
 
-    fn refusal(&self, state: &A::State, episode: Episode, ask: &Ask, retry: Retry) -> Decision {
-        Decision { allowed: false, ..self.answer(state, episode, ask, retry, 0) }
-    }
-
     /// When a cost is admitted. The capacity of a soft limit falls when its episode ends and rises
     /// again at full replenishment, so there are three moments to try, in this order.
     fn retry(&self, state: &A::State, episode: Episode, ask: &Ask, cost: u64) -> Retry {
@@ -270,7 +291,7 @@ impl<A: Algorithm> Engine<'_, A> {
         let cap = self.frame.cap(episode, ask.now());
         if cost <= cap {
             let wait = self.wait(state, ask, cost, cap);
-            let still_soft = |wait: u64| ask.now().saturating_add(wait) < episode;
+            let still_soft = |wait: u64| is_running(episode, ask.now().saturating_add(wait));
             if episode == 0 || cap == self.frame.limit || wait.is_some_and(still_soft) {
                 return self.retry_after(wait);
             }

@@ -23,7 +23,8 @@ pub(crate) struct Bucket {
     pub(crate) size: u64,
     /// Units that are missing when a key is first seen.
     pub(crate) missing: u64,
-    /// A shaper holds requests until their turn; at most this long, in nanoseconds.
+    /// A shaper holds requests until their turn; at most this long, in nanoseconds, or
+    /// `u64::MAX` for as long as it takes.
     pub(crate) queue: Option<u64>,
 }
 
@@ -33,6 +34,9 @@ pub(crate) struct Narrow(pub(crate) Bucket);
 /// The moment of full payment, in ticks since the epoch.
 #[derive(Clone, Copy)]
 pub(crate) struct Wide(pub(crate) Bucket);
+
+/// How long a full key is remembered whose first sight matters: a day.
+pub(crate) const FIRST_SIGHT_MEMORY: u64 = 86_400_000_000_000;
 
 /// How far from its origin a [`Narrow`](crate::Narrow) bucket counts, in nanoseconds: four and a
 /// half years.
@@ -44,26 +48,32 @@ impl Bucket {
     /// Whether ticks fit `u64` up to the horizon: then now, plus a full bucket, plus one more
     /// request of the largest cost stay below 2^64.
     pub(crate) fn is_narrow(&self, largest_cap: u64) -> bool {
-        u128::from(self.units) * u128::from(NARROW_HORIZON) <= NARROW_TICKS
+        // With an initial level, how long ago a key became full matters, and may be long ago.
+        self.missing == 0
+            && u128::from(self.units) * u128::from(NARROW_HORIZON) <= NARROW_TICKS
             && u128::from(self.period) * u128::from(largest_cap) <= NARROW_TICKS
     }
 
     /// With an initial level below full, a full bucket is not yet a forgotten one: it is
-    /// remembered for as long again as it takes to fill. Otherwise everybody who pauses would
-    /// start from the initial level again.
+    /// remembered for [`FIRST_SIGHT_MEMORY`]. Otherwise everybody who pauses would start from the
+    /// initial level again, and whoever comes seldom would never get beyond it.
     #[inline(always)]
     fn memory<W: Word>(&self) -> W {
-        if self.missing == 0 { W::default() } else { W::product(self.size, self.period) }
+        if self.missing == 0 {
+            W::default()
+        } else {
+            W::small_product(FIRST_SIGHT_MEMORY, self.units)
+        }
     }
 
     #[inline(always)]
     fn fresh<W: Word>(&self, now: u64) -> W {
-        W::product(now, self.units).plus(W::product(self.missing, self.period))
+        W::small_product(now, self.units).plus(W::small_product(self.missing, self.period))
     }
 
     #[inline(always)]
     fn roll<W: Word>(&self, paid_at: &mut W, now: u64) {
-        let x = W::product(now, self.units);
+        let x = W::small_product(now, self.units);
         if *paid_at <= x {
             let forgotten = paid_at.plus(self.memory()) <= x;
             *paid_at = if forgotten { self.fresh(now) } else { x };
@@ -73,20 +83,21 @@ impl Bucket {
     /// What is used, in ticks.
     #[inline(always)]
     fn used<W: Word>(&self, paid_at: W, now: u64) -> W {
-        paid_at.minus(W::product(now, self.units))
+        paid_at.minus(W::small_product(now, self.units))
     }
 
     #[inline(always)]
     fn is_too_late<W: Word>(&self, paid_at: W, now: u64) -> bool {
         match self.queue {
-            None => false,
+            None | Some(u64::MAX) => false,
             Some(max_delay) => self.used(paid_at, now) > W::product(max_delay, self.units),
         }
     }
 
     #[inline(always)]
     fn fits<W: Word>(&self, paid_at: W, now: u64, n: u64, cap: u64) -> bool {
-        self.used(paid_at, now).plus(W::product(n, self.period)) <= W::product(cap, self.period)
+        self.used(paid_at, now).plus(W::small_product(n, self.period))
+            <= W::small_product(cap, self.period)
             && !self.is_too_late(paid_at, now)
     }
 
@@ -95,18 +106,22 @@ impl Bucket {
         if self.is_too_late(paid_at, now) {
             return 0;
         }
-        W::product(cap, self.period).minus(self.used(paid_at, now)).over(self.period)
+        W::small_product(cap, self.period).minus(self.used(paid_at, now)).over(self.period)
     }
 
     fn wait<W: Word>(&self, paid_at: W, now: u64, n: u64, cap: u64) -> u64 {
         let used = self.used(paid_at, now);
-        let beyond = used.plus(W::product(n, self.period)).minus(W::product(cap, self.period));
-        let late = self.queue.map_or(W::default(), |d| used.minus(W::product(d, self.units)));
+        let beyond =
+            used.plus(W::small_product(n, self.period)).minus(W::small_product(cap, self.period));
+        let late = match self.queue {
+            None | Some(u64::MAX) => W::default(),
+            Some(max_delay) => used.minus(W::product(max_delay, self.units)),
+        };
         beyond.max(late).over_up(self.units)
     }
 
     fn refund<W: Word>(&self, paid_at: &mut W, now: u64, ticks: W) {
-        *paid_at = paid_at.minus(ticks).max(W::product(now, self.units));
+        *paid_at = paid_at.minus(ticks).max(W::small_product(now, self.units));
     }
 }
 

@@ -68,7 +68,7 @@ impl LimitSpec {
         let extra = u64::try_from(extra)
             .ok()
             .filter(|extra| limit.checked_add(*extra).is_some())
-            .ok_or_else(|| self.too_large("soft.over", limit, u64::MAX))?;
+            .ok_or(LimitError::SoftTooLarge { limit, over_bp })?;
         Ok(Some(Soft { extra, span }))
     }
 
@@ -139,7 +139,8 @@ impl LimitSpec {
             return Err(LimitError::Missing { field: "warm_up", algorithm: self.algorithm });
         };
         if cold_factor < 2 {
-            return Err(LimitError::Zero { field: "warm_up.cold_factor", least: "2" });
+            let field = "warm_up.cold_factor";
+            return Err(LimitError::TooSmall { field, given: cold_factor, least: 2 });
         }
         let (units, interval) = self.reduced_rate()?;
         let max_delay = match self.queue.and_then(|queue| queue.max_delay) {
@@ -218,6 +219,9 @@ fn refuse_strangers(spec: &LimitSpec) -> Result<(), LimitError> {
     }
     if algorithm == A::Concurrency && !spec.rate.period.is_zero() {
         return Err(LimitError::NotWith { field: "period", algorithm });
+    }
+    if algorithm == A::WarmUp && spec.queue.is_some_and(|queue| queue.size != 0) {
+        return Err(LimitError::NotWith { field: "queue.size", algorithm });
     }
     if algorithm == A::LeakyBucket && spec.queue.is_some() {
         for (field, given) in [("burst", spec.burst.is_some()), ("initial", spec.initial.is_some())]

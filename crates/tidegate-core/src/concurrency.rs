@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::algorithm::{Algorithm, Ask, Taken};
+use crate::algorithm::{self, Algorithm, Ask, Taken, is_within};
 
 /// Permits; a holder that is not heard of for `lease` nanoseconds loses its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Concurrency {
     }
 
     fn until(&self, end: u64, ask: &Ask) -> Option<u64> {
-        self.lease.map(|_| end.saturating_sub(ask.now()))
+        self.lease.map(|_| algorithm::until(end, ask.now()))
     }
 }
 
@@ -61,11 +61,15 @@ impl Algorithm for Concurrency {
     fn roll(&self, _permits: &mut Permits, _ask: &Ask) {}
 
     fn fits(&self, permits: &Permits, ask: &Ask, n: u64, cap: u64) -> bool {
-        self.held_by_others(permits, ask).saturating_add(n) <= cap
+        is_within(self.held_by_others(permits, ask), n, cap)
     }
 
     fn room(&self, permits: &Permits, ask: &Ask, cap: u64) -> u64 {
         cap.saturating_sub(self.used(permits, ask))
+    }
+
+    fn grantable(&self, permits: &Permits, ask: &Ask, cap: u64) -> u64 {
+        cap.saturating_sub(self.held_by_others(permits, ask))
     }
 
     /// Leases end in their order: wait for as many as have to go.

@@ -14,8 +14,9 @@ pub struct Decision {
     pub remaining: u64,
     /// When the same request would be admitted.
     pub retry: Retry,
-    /// The least time until `remaining` equals `limit`, if nobody else comes. `None` when it
-    /// cannot be known: permits that are held without a lease.
+    /// The least time until `remaining` equals `limit`, if nobody else comes; for a warm-up, which
+    /// has no such level, until the key is cold again. `None` when it cannot be known: permits
+    /// that are held without a lease.
     pub reset_after: Option<Duration>,
     /// How long the caller has to hold the request before it goes on; zero but for shapers.
     pub delay: Duration,
@@ -129,38 +130,64 @@ impl Decision {
             soft: false,
         }
     }
+}
 
-    /// Whether `self` rather than `other` is the limit to tell a client about: the refusing one
-    /// with the longest retry, else the one with the least remaining in proportion to its limit.
-    fn speaks_before(&self, other: &Self) -> bool {
+/// The decisions of several limits on one request, being joined into the one to act on.
+///
+/// Remaining is the least, retry the longest of those that refuse, reset and delay the longest.
+/// `limit` and `rule` are those of the limit to report: the refusing one with the longest retry,
+/// otherwise the one nearest to its end; the first of equals. Limits in shadow are passed over.
+#[derive(Clone, Copy, Debug)]
+pub struct Joint {
+    joined: Decision,
+    speaker: Speaker,
+}
+
+/// What is compared to find the limit to report.
+#[derive(Clone, Copy, Debug)]
+struct Speaker {
+    allowed: bool,
+    retry: Retry,
+    remaining: u64,
+    limit: u64,
+}
+
+impl Speaker {
+    #[inline(always)]
+    fn new(decision: &Decision) -> Self {
+        let Decision { allowed, retry, remaining, limit, .. } = *decision;
+        Self { allowed, retry, remaining, limit }
+    }
+
+    #[inline(always)]
+    fn yields_to(&self, other: &Self) -> bool {
         match (self.allowed, other.allowed) {
-            (false, true) => true,
-            (true, false) => false,
-            (false, false) => self.retry.rank() > other.retry.rank(),
+            (true, false) => true,
+            (false, true) => false,
+            (false, false) => other.retry.rank() > self.retry.rank(),
             (true, true) => {
-                u128::from(self.remaining) * u128::from(other.limit)
-                    < u128::from(other.remaining) * u128::from(self.limit)
+                u128::from(other.remaining) * u128::from(self.limit)
+                    < u128::from(self.remaining) * u128::from(other.limit)
             }
         }
     }
 }
 
-/// Joins the decisions of several limits on one request into the one to act on.
-///
-/// `allowed` is the answer for the whole request. Remaining is the least, retry the longest of
-/// those that refuse, reset and delay the longest. `limit` and `rule` are those of the limit to
-/// report: the refusing one with the longest retry, otherwise the one nearest to its end; the
-/// first of equals. Limits in shadow are passed over. `None` if nothing was left to join.
-pub fn join<'a>(
-    allowed: bool,
-    decisions: impl IntoIterator<Item = &'a Decision>,
-) -> Option<Decision> {
-    let mut parts = decisions.into_iter().filter(|part| part.source != Source::Shadow);
-    let mut speaker = *parts.next()?;
-    let mut joined = speaker;
-    for part in parts {
+impl Joint {
+    /// The first decision.
+    #[inline(always)]
+    pub fn new(first: &Decision) -> Self {
+        Self { joined: *first, speaker: Speaker::new(first) }
+    }
+
+    /// One more.
+    #[inline(always)]
+    pub fn add(&mut self, part: &Decision) {
+        let joined = &mut self.joined;
         joined.remaining = joined.remaining.min(part.remaining);
-        joined.retry = joined.retry.max(part.retry);
+        if part.retry != Retry::Now {
+            joined.retry = joined.retry.max(part.retry);
+        }
         // Not knowing one of them is not knowing the longest.
         joined.reset_after = joined.reset_after.zip(part.reset_after).map(|(a, b)| a.max(b));
         joined.delay = joined.delay.max(part.delay);
@@ -168,18 +195,35 @@ pub fn join<'a>(
         if part.source != Source::Store {
             joined.source = part.source;
         }
-        if part.speaks_before(&speaker) {
-            speaker = *part;
+        let other = Speaker::new(part);
+        if self.speaker.yields_to(&other) {
+            self.speaker = other;
+            (joined.limit, joined.rule) = (part.limit, part.rule);
         }
     }
-    joined.allowed = allowed;
-    joined.limit = speaker.limit;
-    joined.rule = speaker.rule;
-    if allowed {
-        // A quota descriptor may refuse while the request as a whole goes on.
-        joined.retry = Retry::Now;
-    } else {
-        joined.delay = Duration::ZERO;
+
+    /// The whole, given whether the request is admitted.
+    #[inline(always)]
+    pub fn finish(mut self, allowed: bool) -> Decision {
+        self.joined.allowed = allowed;
+        if allowed && !self.speaker.allowed {
+            // A quota refuses while the request as a whole goes on.
+            self.joined.retry = Retry::Now;
+        } else if !allowed {
+            self.joined.delay = Duration::ZERO;
+        }
+        self.joined
     }
-    Some(joined)
+}
+
+/// Joins the decisions of several limits on one request: see [`Joint`]. `None` if there is nothing
+/// to join, because all of them are in shadow.
+pub fn join<'a>(
+    allowed: bool,
+    decisions: impl IntoIterator<Item = &'a Decision>,
+) -> Option<Decision> {
+    let mut parts = decisions.into_iter().filter(|part| part.source != Source::Shadow);
+    let mut joint = Joint::new(parts.next()?);
+    parts.for_each(|part| joint.add(part));
+    Some(joint.finish(allowed))
 }

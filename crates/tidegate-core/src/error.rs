@@ -41,6 +41,16 @@ pub enum LimitError {
         /// The least value.
         least: &'static str,
     },
+    /// Less than there has to be.
+    #[error("`{field}` is {given}; it has to be at least {least}")]
+    TooSmall {
+        /// The parameter.
+        field: &'static str,
+        /// Its value.
+        given: u64,
+        /// The least value.
+        least: u64,
+    },
     /// More units at first sight than the bucket holds.
     #[error("`initial` is {initial}, but the bucket holds only {size}")]
     InitialAboveSize {
@@ -68,6 +78,16 @@ pub enum LimitError {
         most: u64,
         /// The algorithm.
         algorithm: AlgorithmName,
+    },
+    /// A soft allowance that passes the end of numbers.
+    #[error(
+        "`soft.over` is {over_bp} hundredths of a percent: added to {limit} that is above 2^64"
+    )]
+    SoftTooLarge {
+        /// The limit.
+        limit: u64,
+        /// The allowance in hundredths of a percent.
+        over_bp: u32,
     },
     /// Numbers that together go beyond exact arithmetic.
     #[error("{units} units per {period:?} with these sizes cannot be computed exactly in 128 bits")]

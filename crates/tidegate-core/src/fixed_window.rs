@@ -1,6 +1,6 @@
 //! Fixed window: a count that starts again at the end of each window.
 
-use crate::algorithm::{Algorithm, Ask, Taken};
+use crate::algorithm::{Algorithm, Ask, Taken, is_within, until};
 
 /// Where windows begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl FixedWindow {
     }
 
     fn until_end(&self, state: &Count, ask: &Ask) -> u64 {
-        state.end.saturating_sub(ask.now())
+        until(state.end, ask.now())
     }
 }
 
@@ -70,7 +70,7 @@ impl Algorithm for FixedWindow {
     }
 
     fn fits(&self, state: &Count, _ask: &Ask, n: u64, cap: u64) -> bool {
-        state.used.saturating_add(n) <= cap
+        is_within(state.used, n, cap)
     }
 
     fn room(&self, state: &Count, _ask: &Ask, cap: u64) -> u64 {

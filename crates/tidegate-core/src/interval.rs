@@ -1,6 +1,7 @@
 //! Token bucket that is refilled at intervals: so many units at once, at the end of each period.
 
-use crate::algorithm::{Algorithm, Ask, Taken};
+use crate::algorithm::{Algorithm, Ask, Taken, is_within, until};
+use crate::bucket::FIRST_SIGHT_MEMORY;
 
 /// A bucket that gets `units` back at the end of each `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,16 +39,12 @@ impl Interval {
 
     /// How long a full bucket is remembered; see `Bucket::memory`.
     fn memory(&self) -> u64 {
-        if self.missing == 0 {
-            0
-        } else {
-            self.periods_until_full(self.size).saturating_mul(self.period)
-        }
+        if self.missing == 0 { 0 } else { FIRST_SIGHT_MEMORY }
     }
 
     /// The end of the given number of periods, as a time to wait.
     fn until(&self, state: &Refills, ask: &Ask, periods: u64) -> u64 {
-        self.after_periods(state, periods).saturating_sub(ask.now())
+        until(self.after_periods(state, periods), ask.now())
     }
 }
 
@@ -76,7 +73,7 @@ impl Algorithm for Interval {
     }
 
     fn fits(&self, state: &Refills, _ask: &Ask, n: u64, cap: u64) -> bool {
-        state.used.saturating_add(n) <= cap
+        is_within(state.used, n, cap)
     }
 
     fn room(&self, state: &Refills, _ask: &Ask, cap: u64) -> u64 {
@@ -97,7 +94,7 @@ impl Algorithm for Interval {
 
     fn take(&self, state: &mut Refills, ask: &Ask, n: u64) {
         if state.used == 0 {
-            state.since = self.anchor(ask.now()).max(state.since);
+            state.since = self.anchor(ask.now().max(state.since));
         }
         state.used = state.used.saturating_add(n);
     }
@@ -111,19 +108,23 @@ impl Algorithm for Interval {
         u128::from(state.since) << 64 | u128::from(n)
     }
 
-    fn refund(&self, state: &mut Refills, _ask: &Ask, n: u64) {
+    fn refund(&self, state: &mut Refills, ask: &Ask, n: u64) {
         state.used = state.used.saturating_sub(n);
+        if state.used == 0 {
+            state.since = state.since.max(ask.now());
+        }
     }
 
-    fn give_back(&self, state: &mut Refills, _ask: &Ask, taken: &Taken) {
+    fn give_back(&self, state: &mut Refills, ask: &Ask, taken: &Taken) {
         let (since, units) = ((taken.mark >> 64) as u64, taken.mark as u64);
         let refills = state.since.saturating_sub(since) / self.period;
         let outstanding = units.saturating_sub(refills.saturating_mul(self.units));
-        state.used = state.used.saturating_sub(outstanding.min(taken.cost));
+        self.refund(state, ask, outstanding.min(taken.cost));
     }
 
     fn forget_after(&self, state: &Refills, ask: &Ask) -> Option<u64> {
         let full_at = self.after_periods(state, self.periods_until_full(state.used));
-        Some(full_at.saturating_add(self.memory()).saturating_sub(ask.now()))
+        let end = full_at.saturating_add(self.memory());
+        Some(if state.used == 0 { end.saturating_sub(ask.now()) } else { until(end, ask.now()) })
     }
 }

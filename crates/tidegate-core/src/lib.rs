@@ -52,7 +52,7 @@ mod word;
 pub use algorithm::{Action, Ask, Taken};
 pub use bucket::NARROW_HORIZON;
 pub use codec::WORDS_MAX;
-pub use decision::{Decision, Retry, Source, join};
+pub use decision::{Decision, Joint, Retry, Source, join};
 pub use error::LimitError;
 pub use limit::Limit;
 pub use narrow::Narrow;

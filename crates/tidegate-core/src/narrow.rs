@@ -91,25 +91,18 @@ impl Narrow<'_> {
         (decision, state)
     }
 
-    /// Consumes if it fits, and answers; with the state to keep, if there is a new one.
+    /// Consumes a cost that is not zero if it fits, and answers.
     #[inline(always)]
-    pub fn check(&self, state: Option<u64>, now: u64, cost: u64) -> (Decision, Option<u64>) {
+    pub fn check(&self, state: &mut u64, now: u64, cost: u64) -> Decision {
         let ask = at(now);
-        let mut rolled = self.rolled(state, &ask);
+        let mut rolled = self.rolled(Some(*state), &ask);
         let engine = self.engine();
-        if cost > 0 && engine.fits(&rolled, 0, &ask, cost) {
+        if engine.fits(&rolled, 0, &ask, cost) {
             let decision = engine.act(&mut rolled, &mut 0, &ask, cost, Action::Take);
-            return (decision, Some(rolled));
+            *state = rolled;
+            return decision;
         }
-        let decision = engine.look(&rolled, 0, &ask, cost);
-        (decision, (cost > 0).then(|| self.first_sight(state, now)).flatten())
-    }
-
-    /// What has to be remembered of a key that is refused, if it was never seen before.
-    #[inline(always)]
-    pub fn first_sight(&self, state: Option<u64>, now: u64) -> Option<u64> {
-        let unseen = || state.is_none_or(|state| self.is_spent(state, now));
-        (self.bucket.0.missing > 0 && unseen()).then(|| self.fresh(now))
+        engine.look(&rolled, 0, &ask, cost)
     }
 
     /// Whether the state equals no state by now.
@@ -165,7 +158,7 @@ impl Narrow<'_> {
         u64::try_from(moved).unwrap_or_else(|_| {
             let ask = at(now.as_nanos().saturating_sub(to));
             let mut empty = self.fresh(ask.now());
-            self.bucket.take(&mut empty, &ask, self.bucket.0.size - self.bucket.0.missing);
+            self.bucket.take(&mut empty, &ask, self.bucket.0.size);
             empty
         })
     }

@@ -1,7 +1,7 @@
 //! Sliding window counter: the present window's count, and the previous one's in proportion to
 //! how much of it the sliding window still covers.
 
-use crate::algorithm::{Algorithm, Ask, Taken};
+use crate::algorithm::{self, Algorithm, Ask, Taken, is_within};
 
 /// Two adjoining windows of `length` nanoseconds each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl SlidingCounter {
 
     /// Time from now until `left` of the window before `start` is covered.
     fn until(&self, start: u64, left: u64, ask: &Ask) -> u64 {
-        start.saturating_add(self.length - left).saturating_sub(ask.now())
+        algorithm::until(start.saturating_add(self.length - left), ask.now())
     }
 }
 
@@ -75,7 +75,7 @@ impl Algorithm for SlidingCounter {
     }
 
     fn fits(&self, state: &Counts, ask: &Ask, n: u64, cap: u64) -> bool {
-        self.used(state, ask).saturating_add(n) <= cap
+        is_within(self.used(state, ask), n, cap)
     }
 
     fn room(&self, state: &Counts, ask: &Ask, cap: u64) -> u64 {

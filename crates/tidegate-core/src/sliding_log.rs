@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use crate::algorithm::{Algorithm, Ask, Taken};
+use crate::algorithm::{Algorithm, Ask, Taken, is_within, until};
 
 /// A window of `length` nanoseconds that looks back from now: exactly `length` old is out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl SlidingLog {
     }
 
     fn until_gone(&self, at: u64, ask: &Ask) -> u64 {
-        at.saturating_add(self.length).saturating_sub(ask.now())
+        until(at.saturating_add(self.length), ask.now())
     }
 
     /// Forgets all but the newest `units_max` units, which bounds a log that records refusals.
@@ -95,7 +95,7 @@ impl Algorithm for SlidingLog {
     fn roll(&self, _log: &mut Log, _ask: &Ask) {}
 
     fn fits(&self, log: &Log, ask: &Ask, n: u64, cap: u64) -> bool {
-        self.used(log, ask).saturating_add(n) <= cap
+        is_within(self.used(log, ask), n, cap)
     }
 
     fn room(&self, log: &Log, ask: &Ask, cap: u64) -> u64 {

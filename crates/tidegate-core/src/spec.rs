@@ -224,6 +224,9 @@ impl LimitSpec {
     }
 
     /// What a key has when it is first seen. Buckets without a queue.
+    ///
+    /// A key that is full is remembered for a day, so that it does not start from here again after
+    /// every pause; this needs memory for every key of that day.
     #[must_use]
     pub const fn initial(mut self, units: u64) -> Self {
         self.initial = Some(units);

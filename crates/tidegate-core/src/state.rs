@@ -167,6 +167,10 @@ impl Limit {
     /// Gives back up to `n` units now, never beyond full; of an unknown key, nothing. A
     /// concurrency limit releases what the holder has.
     pub fn refund(&self, state: &mut Option<State>, ask: &Ask, n: u64) -> Decision {
+        if n == 0 && !self.is_concurrency() {
+            return self.peek(state.as_ref(), ask, 0);
+        }
+        self.drop_if_spent(state, ask);
         if let Some(existing) = state {
             change!(self, existing, ask, (), |engine, body, _episode| {
                 engine.algorithm.refund(body, ask, n);
@@ -179,6 +183,10 @@ impl Limit {
     /// Gives back what is still outstanding of an earlier taking, as of the time it was taken:
     /// units that time has paid for since do not come back a second time.
     pub fn give_back(&self, state: &mut Option<State>, ask: &Ask, taken: &Taken) -> Decision {
+        if taken.cost == 0 {
+            return self.peek(state.as_ref(), ask, 0);
+        }
+        self.drop_if_spent(state, ask);
         if let Some(existing) = state {
             change!(self, existing, ask, (), |engine, body, _episode| {
                 engine.algorithm.give_back(body, ask, taken);

@@ -136,9 +136,8 @@ impl Algorithm for WarmUp {
         u64::try_from(nanos.div_ceil(u128::from(self.interval))).unwrap_or(u64::MAX)
     }
 
-    /// When time would have paid for the units if they were alone and cost the steady price.
-    fn mark(&self, _state: &Warmth, ask: &Ask, n: u64) -> u128 {
-        u128::from(ask.now().saturating_add(self.steady_price(n)))
+    fn mark(&self, state: &Warmth, _ask: &Ask, _n: u64) -> u128 {
+        u128::from(state.free_at)
     }
 
     fn refund(&self, state: &mut Warmth, ask: &Ask, n: u64) {
@@ -146,11 +145,11 @@ impl Algorithm for WarmUp {
         state.free_at = state.free_at.saturating_sub(nanos).max(ask.now());
     }
 
+    /// Only the last taking comes back: those behind another have been told when to go.
     fn give_back(&self, state: &mut Warmth, ask: &Ask, taken: &Taken) {
-        let mark = u64::try_from(taken.mark).unwrap_or(u64::MAX);
-        let outstanding = mark.saturating_sub(ask.now());
-        let nanos = self.steady_price(taken.cost).min(outstanding);
-        state.free_at = state.free_at.saturating_sub(nanos).max(ask.now());
+        if taken.mark == u128::from(state.free_at) {
+            self.refund(state, ask, taken.cost);
+        }
     }
 
     fn delay(&self, state: &Warmth, ask: &Ask) -> u64 {

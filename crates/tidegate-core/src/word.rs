@@ -6,6 +6,8 @@
 /// around into an admission.
 pub(crate) trait Word: Copy + Ord + Default {
     fn product(a: u64, b: u64) -> Self;
+    /// A product that is known to fit: see `Bucket::is_narrow`.
+    fn small_product(a: u64, b: u64) -> Self;
     fn plus(self, other: Self) -> Self;
     fn minus(self, other: Self) -> Self;
     /// Rounded down, at most `u64::MAX`.
@@ -18,6 +20,12 @@ impl Word for u64 {
     #[inline(always)]
     fn product(a: u64, b: u64) -> Self {
         a.saturating_mul(b)
+    }
+
+    #[inline(always)]
+    fn small_product(a: u64, b: u64) -> Self {
+        debug_assert!(a.checked_mul(b).is_some(), "{a} * {b} fits 64 bits");
+        a.wrapping_mul(b)
     }
 
     #[inline(always)]
@@ -45,6 +53,10 @@ impl Word for u64 {
 impl Word for u128 {
     fn product(a: u64, b: u64) -> Self {
         u128::from(a) * u128::from(b)
+    }
+
+    fn small_product(a: u64, b: u64) -> Self {
+        Self::product(a, b)
     }
 
     fn plus(self, other: Self) -> Self {

@@ -7,6 +7,8 @@
 //!
 //! What is not here: the arithmetic (`tidegate-core`), a clock, rules, and anything about HTTP.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod fingerprint;
 mod memory;
 mod registry;
@@ -16,5 +18,5 @@ pub use memory::{
     LiveKey, MemoryBuilder, MemoryError, MemoryStats, MemoryStore, OnFull, Restored, SnapshotError,
 };
 pub use registry::{RegisterError, Registered};
-pub use store::{Answer, Call, Item, LocalStore, Mode, Op, Outcome, Store};
+pub use store::{Answer, Call, HeldPart, Holding, Item, LocalStore, Mode, Op, Outcome, Store};
 pub use tidegate_core as core;

@@ -116,7 +116,7 @@ impl Registry {
             }
             None => return Err(RegisterError::TooMany { id: id.to_owned(), max: self.max }),
         };
-        Ok(inner.add(index, id, limit, inherit, self.seed.hash(id.as_bytes())))
+        Ok(inner.add(index, id, limit, inherit, self.seed.salt(id)))
     }
 
     fn read<R>(&self, look: impl FnOnce(&Inner) -> R) -> R {

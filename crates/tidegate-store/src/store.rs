@@ -5,7 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Decision, Inherit, Limit, Taken, Timestamp, Windows};
+use smallvec::{SmallVec, smallvec};
+use tidegate_core::{Decision, Inherit, Limit, Taken, Timestamp, Windows, join};
 
 use crate::registry::{RegisterError, Registered};
 
@@ -24,7 +25,7 @@ pub trait Store: Send + Sync {
     /// Makes a limit known under a stable id, and gives the handle that calls use.
     ///
     /// Registering another limit under the same id changes it: what its keys have used is carried
-    /// over as `inherit` says, when each is next seen.
+    /// over as `inherit` says, when each is next seen, be it by a peek.
     ///
     /// # Errors
     /// When the store knows too many limits.
@@ -64,6 +65,11 @@ pub trait Store: Send + Sync {
         cost: u64,
         now: Timestamp,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+
+    /// Brings what somebody holds to its real cost, like [`settle`](Self::settle), without being
+    /// waited for: what a reservation or a permit does when it is dropped. A networked store does
+    /// it in the background, and counts its failures.
+    fn settle_soon(&self, holding: Holding, cost: u64, now: Timestamp);
 }
 
 /// A store in this process, which answers without waiting for anybody.
@@ -78,6 +84,32 @@ pub trait LocalStore: Store {
         self.apply_now(&Call::new(Op::Check, items, cost, now), &mut answers);
         answers[0].decision
     }
+
+    /// Several enforced limits on one key: [`Op::Check`], with the joined answer.
+    fn check_all(
+        &self,
+        key: &[u8],
+        limits: &[Arc<Registered>],
+        cost: u64,
+        now: Timestamp,
+    ) -> Decision {
+        check_each(self, key, limits, cost, now)
+    }
+}
+
+/// [`LocalStore::check_all`] for any limits.
+pub(crate) fn check_each<S: LocalStore + ?Sized>(
+    store: &S,
+    key: &[u8],
+    limits: &[Arc<Registered>],
+    cost: u64,
+    now: Timestamp,
+) -> Decision {
+    let items: SmallVec<[Item<'_>; 4]> = limits.iter().map(|limit| Item::new(key, limit)).collect();
+    let mut answers: SmallVec<[Answer; 4]> = smallvec![Answer::default(); items.len()];
+    let outcome = store.apply_now(&Call::new(Op::Check, &items, cost, now), &mut answers);
+    join(outcome.allowed, answers.iter().map(|answer| &answer.decision))
+        .unwrap_or(Decision::without_state(true, 0))
 }
 
 /// One limit to apply to one key.
@@ -161,6 +193,54 @@ pub enum Op<'a> {
     GiveBack(&'a [Taken]),
 }
 
+/// What somebody took and may give back, with all that is needed to do so.
+#[derive(Clone, Debug)]
+pub struct Holding {
+    /// The cost that was taken.
+    pub cost: u64,
+    /// On whose behalf.
+    pub holder: u128,
+    /// From which keys.
+    pub parts: Vec<HeldPart>,
+}
+
+/// What was taken from one key.
+#[derive(Clone, Debug)]
+pub struct HeldPart {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// The limit.
+    pub limit: Arc<Registered>,
+    /// Units for each unit of the cost.
+    pub factor: u64,
+    /// The calendar at the time.
+    pub windows: Option<Windows>,
+    /// What was taken.
+    pub taken: Taken,
+}
+
+impl Holding {
+    /// What an admitted call took, by the answers it got. Items that took nothing, such as a limit
+    /// in shadow that did not admit, have no part in it. `handles` are the items' limits.
+    pub fn new(call: &Call<'_>, handles: &[Arc<Registered>], answers: &[Answer]) -> Self {
+        let items = call.items.iter().zip(handles).zip(answers);
+        // Of nothing, everybody takes nothing; the real cost may still turn out to be something.
+        let takes_part = |item: &Item<'_>, answer: &Answer| match call.cost {
+            0 => item.mode != Mode::Shadow,
+            _ => answer.taken.cost > 0,
+        };
+        let taking = items.filter(|((item, _), answer)| takes_part(item, answer));
+        let parts = taking.map(|((item, handle), answer)| HeldPart {
+            key: item.key.into(),
+            limit: Arc::clone(handle),
+            factor: answer.taken.cost.checked_div(call.cost).unwrap_or(item.factor),
+            windows: item.windows,
+            taken: answer.taken,
+        });
+        Self { cost: call.cost, holder: call.holder, parts: parts.collect() }
+    }
+}
+
 /// The answer of one item.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
@@ -223,6 +303,10 @@ impl<S: Store> Store for Arc<S> {
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send {
         S::settle(self, id, cost, now)
     }
+
+    fn settle_soon(&self, holding: Holding, cost: u64, now: Timestamp) {
+        S::settle_soon(self, holding, cost, now);
+    }
 }
 
 impl<S: LocalStore> LocalStore for Arc<S> {
@@ -232,5 +316,15 @@ impl<S: LocalStore> LocalStore for Arc<S> {
 
     fn check_one(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
         S::check_one(self, item, cost, now)
+    }
+
+    fn check_all(
+        &self,
+        key: &[u8],
+        limits: &[Arc<Registered>],
+        cost: u64,
+        now: Timestamp,
+    ) -> Decision {
+        S::check_all(self, key, limits, cost, now)
     }
 }

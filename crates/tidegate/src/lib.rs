@@ -1,1 +1,64 @@
-//! x
+//! Exact rate limits for Rust programs.
+//!
+//! ```
+//! use tidegate::{Limit, Limiter};
+//!
+//! // 5 requests per second with bursts of 10, for each user.
+//! let limiter = Limiter::new(Limit::per_second(5).burst(10))?;
+//!
+//! let decision = limiter.check("user:42");
+//! if decision.allowed {
+//!     println!("go on, {} more right now", decision.remaining);
+//! } else {
+//!     println!("come back in {:?}", decision.retry.after());
+//! }
+//! # Ok::<(), tidegate::BuildError>(())
+//! ```
+//!
+//! - **Any algorithm**: token bucket, leaky bucket as a meter and as a queue, fixed window (also by
+//!   the calendar of a time zone), sliding window log and counter, GCRA, concurrency, warm-up. See
+//!   [`Limit`].
+//! - **Exact**: integers decide. Never more is admitted than the limit says, a refused request
+//!   consumes nothing, [`Decision::retry`] is right to the nanosecond.
+//! - **Several limits at once**, all or nothing: [`LimiterBuilder::limit`] as often as you like.
+//! - **More than yes or no**: [`cost`](Request::cost), [`peek`](Limiter::peek),
+//!   [`up_to`](Limiter::up_to), [`force`](Limiter::force), [`refund`](Limiter::refund),
+//!   [`reserve`](Request::reserve) and settle, [`until_ready`](Request::until_ready) in fair order,
+//!   [`acquire`](Request::acquire) for concurrency.
+//! - **Bounded memory**: keys are dropped when they are spent, and there is a hard bound. See
+//!   [`MemoryStore`].
+//! - **Time is yours**: tests move a [`ManualClock`] to the nanosecond.
+//!
+//! What is not here: wire formats, listeners, rule files, metrics. [`Observer`] is where those who
+//! count decisions hook in.
+
+mod anchor;
+mod calendar;
+mod clock;
+mod holder;
+mod key;
+mod limiter;
+mod observer;
+mod policy;
+mod request;
+mod reservation;
+mod waiting;
+
+#[cfg(feature = "time-zones")]
+pub use calendar::{Calendar, CalendarUnit, UnknownTimeZone};
+pub use clock::{Clock, ManualClock, ManualSleep, SystemClock};
+pub use key::Key;
+pub use limiter::{Decisions, Limiter, LimiterBuilder};
+pub use observer::{Event, Observer};
+pub use policy::BuildError;
+pub use request::Request;
+pub use reservation::{Permit, Reservation};
+pub use tidegate_core::{
+    AlgorithmName, Align, ColdStart, Compare, Decision, Inherit, Lease, Limit, LimitError,
+    LimitSpec, Queue, Rate, Refill, Retry, SoftSpec, Source, Timestamp, Window, Windows,
+};
+pub use tidegate_store::{
+    LiveKey, LocalStore, MemoryBuilder, MemoryError, MemoryStats, MemoryStore, OnFull, Registered,
+    Restored, SnapshotError, Store,
+};
+pub use waiting::WaitError;

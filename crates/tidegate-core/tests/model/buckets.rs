@@ -6,6 +6,9 @@ use tidegate_core::{LimitSpec, Refill};
 
 use super::{Meter, Nanos, div_up, limit_of};
 
+/// How long a full key is remembered whose first sight matters: a day.
+const MEMORY: Nanos = 86_400_000_000_000;
+
 /// So many units per so many nanoseconds.
 #[derive(Clone, Copy)]
 struct Flow {
@@ -15,16 +18,13 @@ struct Flow {
 
 impl Flow {
     fn of(spec: &LimitSpec) -> Self {
-        Self {
-            units: i128::from(spec.rate.units),
-            period: spec.rate.period.as_nanos() as i128,
-        }
+        Self { units: i128::from(spec.rate.units), period: spec.rate.period.as_nanos() as i128 }
     }
 }
 
 /// A bucket of tokens that is refilled continuously: token bucket, leaky meter and GCRA.
 #[derive(Clone)]
-pub struct Tokens {
+pub(crate) struct Tokens {
     flow: Flow,
     /// Numerators over the period, like all amounts here.
     size: i128,
@@ -35,7 +35,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    pub fn new(spec: &LimitSpec) -> Self {
+    pub(crate) fn new(spec: &LimitSpec) -> Self {
         let flow = Flow::of(spec);
         let size = limit_of(spec);
         let initial = spec.initial.map_or(size, i128::from);
@@ -48,12 +48,12 @@ impl Tokens {
         self.size.min(self.level + (now - at) * self.flow.units)
     }
 
-    /// A key that starts with less than a full bucket is remembered, once full, for as long again
-    /// as an empty bucket takes to fill.
+    /// A key that starts with less than a full bucket is remembered for a day once it is full,
+    /// or was refunded when it was full.
     fn is_known(&self, now: Nanos) -> bool {
         self.at.is_some_and(|at| {
             let missing = self.size - self.level;
-            (now - at) * self.flow.units < missing + self.size
+            (now - at - MEMORY) * self.flow.units < missing
         })
     }
 
@@ -64,10 +64,12 @@ impl Tokens {
 }
 
 impl Meter for Tokens {
-    fn see(&mut self, now: Nanos) {
-        if self.initial < self.size && !self.is_known(now) {
+    fn see(&mut self, now: Nanos) -> bool {
+        let is_new = self.initial < self.size && !self.is_known(now);
+        if is_new {
             self.write(now, self.initial);
         }
+        is_new
     }
 
     fn fits(&self, now: Nanos, n: i128, cap: i128) -> bool {
@@ -89,7 +91,7 @@ impl Meter for Tokens {
 
 /// A queue that lets units out one by one: a request waits for everything before it.
 #[derive(Clone)]
-pub struct Backlog {
+pub(crate) struct Backlog {
     flow: Flow,
     max_delay: Option<Nanos>,
     waiting: i128,
@@ -97,7 +99,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    pub fn new(spec: &LimitSpec) -> Self {
+    pub(crate) fn new(spec: &LimitSpec) -> Self {
         let max_delay = spec.queue.and_then(|queue| queue.max_delay);
         let max_delay = max_delay.map(|delay| delay.as_nanos() as i128);
         Self { flow: Flow::of(spec), max_delay, waiting: 0, at: 0 }
@@ -132,9 +134,8 @@ impl Meter for Backlog {
 
 /// A bucket that is refilled at the end of each period, stepped through period by period.
 #[derive(Clone)]
-pub struct Refilled {
+pub(crate) struct Refilled {
     flow: Flow,
-    size: i128,
     missing_at_first: i128,
     aligned: bool,
     seen: bool,
@@ -146,12 +147,11 @@ pub struct Refilled {
 }
 
 impl Refilled {
-    pub fn new(spec: &LimitSpec) -> Self {
+    pub(crate) fn new(spec: &LimitSpec) -> Self {
         let size = limit_of(spec);
         let missing_at_first = size - spec.initial.map_or(size, i128::from);
         Self {
             flow: Flow::of(spec),
-            size,
             missing_at_first,
             aligned: spec.refill == Refill::IntervalAligned,
             seen: false,
@@ -180,18 +180,18 @@ impl Refilled {
     }
 
     fn is_known(&self, now: Nanos) -> bool {
-        let refills_to_fill = div_up(self.size, self.flow.units);
-        self.seen
-            && (self.used > 0 || now < self.full_since + refills_to_fill * self.flow.period)
+        self.seen && (self.used > 0 || now < self.full_since + MEMORY)
     }
 }
 
 impl Meter for Refilled {
-    fn see(&mut self, now: Nanos) {
-        if self.missing_at_first > 0 && !self.refilled(now).is_known(now) {
+    fn see(&mut self, now: Nanos) -> bool {
+        let is_new = self.missing_at_first > 0 && !self.refilled(now).is_known(now);
+        if is_new {
             self.start(now, self.missing_at_first);
             self.seen = true;
         }
+        is_new
     }
 
     fn fits(&self, now: Nanos, n: i128, cap: i128) -> bool {
@@ -209,9 +209,12 @@ impl Meter for Refilled {
 
     fn refund(&mut self, now: Nanos, n: i128) {
         *self = self.refilled(now);
-        if self.used > 0 && self.used <= n {
-            self.full_since = now;
+        if self.missing_at_first > 0 && !self.is_known(now) {
+            return;
         }
         self.used = 0.max(self.used - n);
+        if self.used == 0 {
+            self.full_since = now;
+        }
     }
 }

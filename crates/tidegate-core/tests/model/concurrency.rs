@@ -15,14 +15,14 @@ struct Holder {
 
 /// All permits of one key.
 #[derive(Clone)]
-pub struct Permits {
+pub(crate) struct Permits {
     limit: i128,
     lease: Option<Nanos>,
     holders: Vec<Holder>,
 }
 
 impl Permits {
-    pub fn new(spec: &LimitSpec) -> Self {
+    pub(crate) fn new(spec: &LimitSpec) -> Self {
         let lease = match spec.lease {
             None => Some(60_000_000_000),
             Some(Lease::For(lease)) => Some(lease.as_nanos() as i128),
@@ -41,7 +41,7 @@ impl Permits {
         self.held(now, |other| other != id) + n <= self.limit
     }
 
-    pub fn acquire(&mut self, now: u64, id: u128, n: u64) -> Answer {
+    pub(crate) fn acquire(&mut self, now: u64, id: u128, n: u64) -> Answer {
         let (now, n) = (i128::from(now), i128::from(n));
         if n > 0 && self.fits(now, id, n) {
             self.hold(now, id, n);
@@ -49,15 +49,15 @@ impl Permits {
         self.answer(now, id, n)
     }
 
-    pub fn force(&mut self, now: u64, id: u128, n: u64) {
+    pub(crate) fn force(&mut self, now: u64, id: u128, n: u64) {
         self.hold(i128::from(now), id, i128::from(n));
     }
 
-    pub fn release(&mut self, id: u128) {
+    pub(crate) fn release(&mut self, id: u128) {
         self.holders.retain(|holder| holder.id != id);
     }
 
-    pub fn peek(&self, now: u64, id: u128, n: u64) -> Answer {
+    pub(crate) fn peek(&self, now: u64, id: u128, n: u64) -> Answer {
         self.answer(i128::from(now), id, i128::from(n))
     }
 
@@ -75,7 +75,12 @@ impl Permits {
             // For somebody who holds nothing yet.
             remaining: saturated(0.max(self.limit - self.held(now, |_| true))),
             retry: if allowed { Retry::Now } else { self.retry(now, id, n) },
-            reset_after: self.lease.and_then(|_| least(0, None, everything_back)).map(saturated),
+            // Without a lease nobody knows, unless everything is back already.
+            reset_after: match (everything_back(0), self.lease) {
+                (true, _) => Some(0),
+                (false, None) => None,
+                (false, Some(_)) => least(0, None, everything_back).map(saturated),
+            },
             delay: 0,
             soft: false,
         }

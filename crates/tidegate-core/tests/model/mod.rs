@@ -4,26 +4,26 @@
 //! when to come back, what remains and when all of it is back, is searched for with that question
 //! alone, so that no formula of the engine is repeated here.
 
-use tidegate_core::{Decision, LimitSpec, Retry};
+use tidegate_core::{AlgorithmName, Decision, LimitSpec, Retry};
 
-pub mod buckets;
-pub mod concurrency;
-pub mod warm_up;
-pub mod windows;
+pub(crate) mod buckets;
+pub(crate) mod concurrency;
+pub(crate) mod warm_up;
+pub(crate) mod windows;
 
 /// Time and amounts without any danger of overflow.
-pub type Nanos = i128;
+pub(crate) type Nanos = i128;
 
 /// The parts of a decision that a single limit determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
-    pub allowed: bool,
-    pub limit: u64,
-    pub remaining: u64,
-    pub retry: Retry,
-    pub reset_after: Option<u64>,
-    pub delay: u64,
-    pub soft: bool,
+pub(crate) struct Answer {
+    pub(crate) allowed: bool,
+    pub(crate) limit: u64,
+    pub(crate) remaining: u64,
+    pub(crate) retry: Retry,
+    pub(crate) reset_after: Option<u64>,
+    pub(crate) delay: u64,
+    pub(crate) soft: bool,
 }
 
 impl From<Decision> for Answer {
@@ -42,7 +42,7 @@ impl From<Decision> for Answer {
 
 /// What is asked of a key, with the numbers filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub(crate) enum Act {
     Check(u64),
     Peek(u64),
     /// As much of it as there is room for.
@@ -53,9 +53,12 @@ pub enum Act {
 }
 
 /// One algorithm by its definition. Times never go back.
-pub trait Meter: Clone {
-    /// The key is seen; matters only where a key starts with less than everything.
-    fn see(&mut self, _now: Nanos) {}
+pub(crate) trait Meter: Clone {
+    /// The key is seen, for the first time or again after it was forgotten if the answer is yes.
+    /// Matters only where a key starts with less than everything.
+    fn see(&mut self, _now: Nanos) -> bool {
+        false
+    }
     /// Whether what is used at `now`, and `n` more, stay within `cap`.
     fn fits(&self, now: Nanos, n: i128, cap: i128) -> bool;
     fn take(&mut self, now: Nanos, n: i128);
@@ -73,7 +76,7 @@ pub trait Meter: Clone {
 
 /// A meter with the rules that all of them share.
 #[derive(Clone)]
-pub struct Model<M> {
+pub(crate) struct Model<M> {
     fresh: M,
     meter: M,
     limit: i128,
@@ -90,7 +93,7 @@ struct Soft {
 }
 
 impl<M: Meter> Model<M> {
-    pub fn new(spec: &LimitSpec, meter: M) -> Self {
+    pub(crate) fn new(spec: &LimitSpec, meter: M) -> Self {
         let limit = limit_of(spec);
         let soft = spec.soft.map(|soft| Soft {
             extra: limit * i128::from(soft.over_bp) / 10_000,
@@ -100,7 +103,7 @@ impl<M: Meter> Model<M> {
         Self { fresh: meter.clone(), meter, limit, soft, episode: None, counts_rejected }
     }
 
-    pub fn run(&mut self, now: u64, act: Act) -> Answer {
+    pub(crate) fn run(&mut self, now: u64, act: Act) -> Answer {
         let now = i128::from(now);
         match act {
             Act::Check(cost) => self.check(now, i128::from(cost)),
@@ -133,7 +136,8 @@ impl<M: Meter> Model<M> {
             return self.answer(now, true, Retry::Now, delay);
         }
         if self.counts_rejected {
-            self.consume(now, cost);
+            // Counted, but no admission: it does not start an episode.
+            self.meter.take(now, cost);
         }
         self.answer(now, false, self.retry(now, cost), 0)
     }
@@ -159,8 +163,7 @@ impl<M: Meter> Model<M> {
     }
 
     fn see(&mut self, now: Nanos) {
-        self.meter.see(now);
-        if self.meter.is_full(now, self.limit) {
+        if self.meter.see(now) || self.meter.is_full(now, self.limit) {
             self.episode = None;
         }
     }
@@ -244,16 +247,17 @@ impl<M: Meter> Model<M> {
 }
 
 /// The largest cost that a limit can ever admit.
-pub fn limit_of(spec: &LimitSpec) -> i128 {
-    match spec.queue {
-        Some(queue) => i128::from(queue.size) + 1,
-        None => i128::from(spec.burst.unwrap_or(spec.rate.units)),
+pub(crate) fn limit_of(spec: &LimitSpec) -> i128 {
+    match (spec.algorithm, spec.queue) {
+        // One is served while `size` wait.
+        (AlgorithmName::LeakyBucket, Some(queue)) => i128::from(queue.size) + 1,
+        _ => i128::from(spec.burst.unwrap_or(spec.rate.units)),
     }
 }
 
 /// The least `d` in `from..to` at which a condition holds that stays true once it is: by leaps
 /// that double, then by halving.
-pub fn least(from: i128, to: Option<i128>, holds: impl Fn(i128) -> bool) -> Option<i128> {
+pub(crate) fn least(from: i128, to: Option<i128>, holds: impl Fn(i128) -> bool) -> Option<i128> {
     let last = to.unwrap_or(i128::MAX >> 20) - 1;
     if from > last {
         return None;
@@ -274,11 +278,11 @@ pub fn least(from: i128, to: Option<i128>, holds: impl Fn(i128) -> bool) -> Opti
     Some(high)
 }
 
-pub fn saturated(value: i128) -> u64 {
+pub(crate) fn saturated(value: i128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
 /// Rounded up, for positive divisors.
-pub fn div_up(a: i128, b: i128) -> i128 {
+pub(crate) fn div_up(a: i128, b: i128) -> i128 {
     a.div_euclid(b) + i128::from(a.rem_euclid(b) != 0)
 }

@@ -7,13 +7,13 @@ use super::{Meter, Nanos, div_up};
 
 /// An exact fraction in lowest terms, its denominator positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ratio {
+pub(crate) struct Ratio {
     top: i128,
     bottom: i128,
 }
 
 impl Ratio {
-    pub fn new(top: i128, bottom: i128) -> Self {
+    pub(crate) fn new(top: i128, bottom: i128) -> Self {
         let divisor = gcd(top.abs(), bottom.abs()) * bottom.signum();
         Self { top: top / divisor, bottom: bottom / divisor }
     }
@@ -33,8 +33,7 @@ impl Ratio {
     }
 
     fn by(self, other: Self) -> Self {
-        let (left, right) =
-            (Self::new(self.top, other.bottom), Self::new(other.top, self.bottom));
+        let (left, right) = (Self::new(self.top, other.bottom), Self::new(other.top, self.bottom));
         Self::new(times(left.top, right.top), times(left.bottom, right.bottom))
     }
 
@@ -65,7 +64,7 @@ fn gcd(a: i128, b: i128) -> i128 {
 
 /// The names are Guava's.
 #[derive(Clone)]
-pub struct Guava {
+pub(crate) struct Guava {
     stable_interval: Ratio,
     threshold: Ratio,
     max_permits: Ratio,
@@ -79,7 +78,7 @@ pub struct Guava {
 }
 
 impl Guava {
-    pub fn new(spec: &LimitSpec) -> Self {
+    pub(crate) fn new(spec: &LimitSpec) -> Self {
         let cold = spec.warm_up.expect("a warm-up");
         let warm_up = Ratio::whole(cold.period.as_nanos() as i128);
         let factor = i128::from(cold.cold_factor);

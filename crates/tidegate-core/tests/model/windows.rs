@@ -11,7 +11,7 @@ fn length_of(spec: &LimitSpec) -> Nanos {
 }
 
 /// Months of three lengths, for a calendar that is easy to compute: 3, 5 and 7 units by turns.
-pub fn month(now: Nanos, unit: Nanos) -> (Nanos, Nanos) {
+pub(crate) fn month(now: Nanos, unit: Nanos) -> (Nanos, Nanos) {
     let year = now.div_euclid(15 * unit) * 15 * unit;
     let months = [(0, 3), (3, 8), (8, 15)].map(|(from, to)| (year + from * unit, year + to * unit));
     months.into_iter().find(|(_, end)| now < *end).expect("a year has three months")
@@ -19,7 +19,7 @@ pub fn month(now: Nanos, unit: Nanos) -> (Nanos, Nanos) {
 
 /// A count for each window that there ever was.
 #[derive(Clone)]
-pub struct PerWindow {
+pub(crate) struct PerWindow {
     length: Nanos,
     align: Align,
     /// By the start of the window.
@@ -27,7 +27,7 @@ pub struct PerWindow {
 }
 
 impl PerWindow {
-    pub fn new(spec: &LimitSpec) -> Self {
+    pub(crate) fn new(spec: &LimitSpec) -> Self {
         Self { length: length_of(spec), align: spec.align, counts: BTreeMap::new() }
     }
 
@@ -67,7 +67,7 @@ impl Meter for PerWindow {
 
 /// Every unit with its time.
 #[derive(Clone)]
-pub struct AllTimes {
+pub(crate) struct AllTimes {
     length: Nanos,
     /// A debt is remembered up to one more limit, a refusal up to the limit.
     units_max: i128,
@@ -75,7 +75,7 @@ pub struct AllTimes {
 }
 
 impl AllTimes {
-    pub fn new(spec: &LimitSpec) -> Self {
+    pub(crate) fn new(spec: &LimitSpec) -> Self {
         let limit = limit_of(spec);
         let extra = spec.soft.map_or(0, |soft| limit * i128::from(soft.over_bp) / 10_000);
         let units_max = (limit + extra) * if spec.count_rejected { 1 } else { 2 };
@@ -125,7 +125,7 @@ impl Meter for AllTimes {
 
 /// The count of this window, and the last one's by the share of it that a sliding window covers.
 #[derive(Clone)]
-pub struct TwoCounts {
+pub(crate) struct TwoCounts {
     length: Nanos,
     exact: bool,
     /// By the index of the window.
@@ -133,7 +133,7 @@ pub struct TwoCounts {
 }
 
 impl TwoCounts {
-    pub fn new(spec: &LimitSpec) -> Self {
+    pub(crate) fn new(spec: &LimitSpec) -> Self {
         let exact = spec.compare == Compare::Exact;
         Self { length: length_of(spec), exact, counts: BTreeMap::new() }
     }

@@ -5,11 +5,11 @@ use std::sync::MutexGuard;
 use smallvec::SmallVec;
 use tidegate_core::{Action, Ask, Decision, Moment, Source, State, Taken};
 
-use super::MemoryStore;
 use super::shard::Shard;
+use super::{MemoryStore, OnFull};
 use crate::fingerprint::Fingerprint;
 use crate::registry::Registered;
-use crate::store::{Answer, Call, Item, LocalStore, Mode, Op, Outcome};
+use crate::store::{Answer, Call, Item, Mode, Op, Outcome};
 
 /// How many items a call may have before it allocates.
 const INLINE: usize = 4;
@@ -23,6 +23,8 @@ struct Plan<'a> {
     limit: &'a Registered,
     ask: Ask,
     mode: Mode,
+    /// Units of this key for each unit of the cost, by all items of the call that count it.
+    weight: u64,
     /// The units asked of this key by the whole call.
     units: u64,
     /// The shard, as a position among those locked.
@@ -32,8 +34,6 @@ struct Plan<'a> {
     fits: bool,
     /// A new key that finds no room.
     closed: bool,
-    /// Where a narrow bucket stood when it was asked.
-    hint: usize,
 }
 
 /// The shards that a call touches, locked in ascending order so that calls cannot block each
@@ -71,49 +71,21 @@ impl MemoryStore {
             Op::Check | Op::Peek => {
                 self.ask_all(&mut plans, &mut locked);
                 let allowed = is_allowed(&plans);
-                let acts = call.op == Op::Check;
-                self.settle_all(&mut plans, &mut locked, answers, allowed, acts);
+                self.settle_all(&plans, &mut locked, answers, allowed, call.op == Op::Check);
                 Outcome { allowed, granted: if allowed { call.cost } else { 0 } }
             }
             Op::UpTo => self.up_to(call, &mut plans, &mut locked, answers),
             Op::Force => {
-                self.act_all(&mut plans, &mut locked, answers, Action::Force);
+                for index in 0..plans.len() {
+                    self.answer(&plans, index, &mut locked, answers, Action::Force);
+                }
                 Outcome { allowed: true, granted: call.cost }
             }
-            Op::Refund => {
-                self.change_all(&plans, &mut locked, answers, |plan, _, state| {
-                    plan.limit.limit().refund(state, &plan.ask, plan.units)
-                });
+            Op::Refund | Op::GiveBack(_) | Op::Reset => {
+                self.undo_all(call, &plans, &mut locked, answers);
                 Outcome { allowed: true, granted: call.cost }
-            }
-            Op::GiveBack(taken) => {
-                self.change_all(&plans, &mut locked, answers, |plan, index, state| {
-                    let taken = taken.get(index).copied().unwrap_or_default();
-                    plan.limit.limit().give_back(state, &plan.ask, &taken)
-                });
-                Outcome { allowed: true, granted: 0 }
-            }
-            Op::Reset => {
-                self.change_all(&plans, &mut locked, answers, |plan, _, state| {
-                    *state = None;
-                    plan.limit.limit().peek(None, &plan.ask, 0)
-                });
-                Outcome { allowed: true, granted: 0 }
             }
         }
-    }
-
-    /// A check of one item of any kind.
-    pub(super) fn check_any(
-        &self,
-        item: &Item<'_>,
-        cost: u64,
-        now: tidegate_core::Timestamp,
-    ) -> Decision {
-        let mut answers = [Answer::default()];
-        let items = std::slice::from_ref(item);
-        self.apply_now(&Call::new(Op::Check, items, cost, now), &mut answers);
-        answers[0].decision
     }
 
     fn hash_keys(&self, items: &[Item<'_>]) -> SmallVec<[Fingerprint; INLINE]> {
@@ -145,38 +117,41 @@ impl MemoryStore {
             };
             let leader = plans.iter().position(same).unwrap_or(index);
             let window = item.windows.map(|windows| windows.around(call.now));
-            let ask = Ask { at: Moment { now: call.now, window }, holder: call.holder };
-            let units = call.cost.saturating_mul(item.factor);
-            let shard = locked.position(self.shard_of(*key));
-            plans.push(Plan {
+            let plan = Plan {
                 fingerprint,
                 limit: item.limit,
-                ask,
+                ask: Ask { at: Moment { now: call.now, window }, holder: call.holder },
                 mode: item.mode,
-                units,
-                shard,
+                weight: item.factor,
+                units: call.cost.saturating_mul(item.factor),
+                shard: locked.position(self.shard_of(*key)),
                 leader,
                 fits: false,
                 closed: false,
-                hint: usize::MAX,
-            });
+            };
+            plans.push(plan);
             if leader == index {
-                let shard = locked.at(shard);
-                shard.since_origin(call.now, &self.registry);
-                if shard.is_inherited(fingerprint, item.limit) {
-                    shard.adopt(fingerprint, item.limit, &ask, self.room());
-                }
+                self.receive(&plan, locked.at(plan.shard));
             } else {
                 // The costs of those that count the same key add up before anything is decided.
-                plans[leader].units = plans[leader].units.saturating_add(units);
+                plans[leader].weight = plans[leader].weight.saturating_add(plan.weight);
+                plans[leader].units = plans[leader].units.saturating_add(plan.units);
             }
         }
         plans
     }
 
+    /// Makes a shard ready for a key: its clock near, its state that of the limit in force.
+    fn receive(&self, plan: &Plan<'_>, shard: &mut Shard) {
+        shard.since_origin(plan.ask.at.now, &self.registry);
+        if shard.is_inherited(plan.fingerprint, plan.limit) {
+            shard.adopt(plan.fingerprint, plan.limit, &plan.ask, self.room());
+        }
+    }
+
     /// Asks every limit whether it admits.
     fn ask_all(&self, plans: &mut Plans<'_>, locked: &mut Locked<'_>) {
-        let mut pending: SmallVec<[usize; INLINE]> = SmallVec::new();
+        let mut coming: SmallVec<[usize; INLINE]> = SmallVec::new();
         for index in 0..plans.len() {
             let leader = plans[index].leader;
             if leader != index {
@@ -186,25 +161,23 @@ impl MemoryStore {
             }
             let plan = &mut plans[index];
             let shard = locked.at(plan.shard);
-            if let Some(narrow) = plan.limit.limit().as_narrow() {
-                let since = shard.since_origin(plan.ask.at.now, &self.registry);
-                let position = shard.narrow.find(plan.fingerprint);
-                let state = position.map(|position| shard.narrow.at(position).value[0]);
-                plan.hint = position.unwrap_or(usize::MAX);
-                plan.fits = narrow.fits(state, since, plan.units);
-            } else {
-                plan.fits = shard.look(plan.fingerprint, plan.limit, |state| {
-                    plan.limit.limit().fits(state, &plan.ask, plan.units)
-                });
+            plan.fits = shard.look(plan.fingerprint, plan.limit, |state| {
+                plan.limit.limit().fits(state, &plan.ask, plan.units)
+            });
+            // Only what would be counted needs a place.
+            if self.settings.on_full == OnFull::Evict
+                || !plan.fits
+                || plan.units == 0
+                || shard.knows(plan.fingerprint, plan.limit)
+            {
+                continue;
             }
-            if !self.room().evicts && plan.units > 0 && !shard.knows(plan.fingerprint, plan.limit) {
-                let waiting = pending.iter().filter(|shard| **shard == plan.shard).count();
-                plan.closed = shard.is_closed(self.room(), waiting);
-                if plan.closed {
-                    plan.fits = self.settings.on_full == super::OnFull::Allow;
-                } else {
-                    pending.push(plan.shard);
-                }
+            let expected = coming.iter().filter(|shard| **shard == plan.shard).count();
+            if shard.is_closed(&plan.ask, self.room(), expected) {
+                plan.closed = true;
+                plan.fits = self.settings.on_full == OnFull::Allow;
+            } else {
+                coming.push(plan.shard);
             }
         }
     }
@@ -212,32 +185,20 @@ impl MemoryStore {
     /// Acts on every limit, now that the fate of the request is known.
     fn settle_all(
         &self,
-        plans: &mut Plans<'_>,
+        plans: &Plans<'_>,
         locked: &mut Locked<'_>,
         answers: &mut [Answer],
         allowed: bool,
         acts: bool,
     ) {
-        for index in 0..plans.len() {
-            let plan = plans[index];
-            let action = match (acts, allowed, plan.fits) {
-                (false, ..) => Action::Look,
-                (true, true, true) => Action::Take,
-                (true, ..) if plan.limit.limit().counts_rejected() => Action::Count,
-                (true, ..) => Action::Refuse,
+        for (index, plan) in plans.iter().enumerate() {
+            let counts = plan.limit.limit().counts_rejected();
+            let action = match plan.fits {
+                _ if !acts => Action::Look,
+                true if allowed || counts => Action::Take,
+                false if counts => Action::Count,
+                _ => Action::Refuse,
             };
-            self.answer(plans, index, locked, answers, action);
-        }
-    }
-
-    fn act_all(
-        &self,
-        plans: &mut Plans<'_>,
-        locked: &mut Locked<'_>,
-        answers: &mut [Answer],
-        action: Action,
-    ) {
-        for index in 0..plans.len() {
             self.answer(plans, index, locked, answers, action);
         }
     }
@@ -251,29 +212,34 @@ impl MemoryStore {
         action: Action,
     ) {
         let plan = &plans[index];
-        let mut answer = if plan.leader != index {
+        answers[index] = if plan.leader == index {
+            self.act(plan, locked.at(plan.shard), action)
+        } else {
             // What was taken was taken by the leader.
             Answer { taken: Taken::default(), ..answers[plan.leader] }
-        } else {
-            self.act(plan, locked.at(plan.shard), action)
         };
-        answer.decision.rule = u32::try_from(index).unwrap_or(u32::MAX);
-        if plan.mode == Mode::Shadow {
-            answer.decision.source = Source::Shadow;
-        }
-        answers[index] = answer;
+        self.sign(plan, index, answers);
+    }
+
+    /// Says which item speaks, and whether it only watches.
+    fn sign(&self, plan: &Plan<'_>, index: usize, answers: &mut [Answer]) {
+        let decision = &mut answers[index].decision;
+        decision.rule = u32::try_from(index).unwrap_or(u32::MAX);
+        decision.source = match (plan.mode, decision.source) {
+            (Mode::Shadow, _) => Source::Shadow,
+            // Copied from a leader that only watches.
+            (_, Source::Shadow) => Source::Store,
+            (_, source) => source,
+        };
     }
 
     fn act(&self, plan: &Plan<'_>, shard: &mut Shard, action: Action) -> Answer {
         let limit = plan.limit.limit();
         if plan.closed {
-            return Answer { decision: self.at_bound(shard, limit), taken: Taken::default() };
-        }
-        if limit.as_narrow().is_some() {
-            return self.act_narrow(plan, shard, action);
+            return self.turn_away(shard, plan);
         }
         let room = self.room();
-        let done = shard.change(plan.fingerprint, plan.limit, &plan.ask, room, |state| {
+        let (answer, kept) = shard.change(plan.fingerprint, plan.limit, &plan.ask, room, |state| {
             let decision = limit.settle(state, &plan.ask, plan.units, action);
             let taken = match (action, state.as_ref()) {
                 (Action::Take | Action::Force, Some(state)) if plan.units > 0 => {
@@ -283,51 +249,19 @@ impl MemoryStore {
             };
             Answer { decision, taken }
         });
-        done.unwrap_or_else(|_| Answer {
-            decision: self.at_bound(shard, limit),
-            taken: Taken::default(),
-        })
-    }
-
-    #[inline(always)]
-    fn act_narrow(&self, plan: &Plan<'_>, shard: &mut Shard, action: Action) -> Answer {
-        let Some(narrow) = plan.limit.limit().as_narrow() else { return Answer::default() };
-        let since = shard.since_origin(plan.ask.at.now, &self.registry);
-        let position = shard.narrow.find_near(plan.fingerprint, plan.hint);
-        let state = position.map(|position| shard.narrow.at(position).value[0]);
-        let mut taken = Taken::default();
-        let (decision, kept) = if plan.units == 0 {
-            (narrow.peek(state, since, 0), None)
-        } else {
-            match action {
-                Action::Look => (narrow.peek(state, since, plan.units), None),
-                Action::Refuse => {
-                    let kept = narrow.first_sight(state, since);
-                    (narrow.peek(state, since, plan.units), kept)
-                }
-                Action::Take | Action::Force | Action::Count => {
-                    let (decision, kept) = narrow.act(state, since, plan.units, action);
-                    taken = narrow.taken(kept, shard.origin(), plan.ask.at.now, plan.units);
-                    (decision, Some(kept))
-                }
-            }
-        };
-        match (position, kept) {
-            (_, None) => {}
-            (Some(position), Some(kept)) => shard.narrow.at_mut(position).value = [kept],
-            (None, Some(kept)) => {
-                let added =
-                    shard.insert_narrow(plan.fingerprint, plan.limit, kept, &plan.ask, self.room());
-                if added.is_err() {
-                    let decision = self.at_bound(shard, plan.limit.limit());
-                    return Answer { decision, taken: Taken::default() };
-                }
-            }
+        // A refusal that could not be remembered is a refusal all the same.
+        if kept.is_err() && answer.decision.allowed {
+            return self.turn_away(shard, plan);
         }
-        Answer { decision, taken }
+        answer
     }
 
-    /// Consumes as much as every enforced limit admits.
+    fn turn_away(&self, shard: &mut Shard, plan: &Plan<'_>) -> Answer {
+        let decision = self.at_bound(shard, plan.limit.limit());
+        Answer { decision, taken: Taken::default() }
+    }
+
+    /// Consumes as much as every enforced limit, and the most generous quota, admits.
     fn up_to(
         &self,
         call: &Call<'_>,
@@ -335,24 +269,25 @@ impl MemoryStore {
         locked: &mut Locked<'_>,
         answers: &mut [Answer],
     ) -> Outcome {
-        let mut granted = call.cost;
+        let mut enforced = call.cost;
+        let mut quota = None;
         for index in 0..plans.len() {
-            let plan = plans[index];
-            if plan.leader != index || plan.mode == Mode::Shadow {
-                continue;
-            }
-            let shard = locked.at(plan.shard);
-            let room = shard.look(plan.fingerprint, plan.limit, |state| {
+            let plan = plans[plans[index].leader];
+            let room = locked.at(plan.shard).look(plan.fingerprint, plan.limit, |state| {
                 plan.limit.limit().room(state, &plan.ask)
             });
-            // A limit that takes `units` for the whole cost takes this much for one of it.
-            let weight = plan.units / call.cost.max(1);
-            granted = granted.min(room.checked_div(weight).unwrap_or(u64::MAX));
+            let most = room.checked_div(plan.weight).unwrap_or(u64::MAX);
+            match plans[index].mode {
+                Mode::Enforce => enforced = enforced.min(most),
+                Mode::Quota => quota = quota.max(Some(most)),
+                Mode::Shadow => {}
+            }
         }
+        let granted = enforced.min(quota.unwrap_or(u64::MAX));
         // Nothing granted is a refusal, and says when one unit would be.
-        let asked = if granted == 0 { call.cost.min(1) } else { granted };
+        let asked = granted.max(call.cost.min(1));
         for plan in plans.iter_mut() {
-            plan.units = (plan.units / call.cost.max(1)).saturating_mul(asked);
+            plan.units = plan.weight.saturating_mul(asked);
         }
         self.ask_all(plans, locked);
         let allowed = is_allowed(plans);
@@ -360,30 +295,52 @@ impl MemoryStore {
         Outcome { allowed, granted: if allowed { asked } else { 0 } }
     }
 
-    /// Gives back or forgets, for each different key once.
-    fn change_all(
+    /// Gives back or forgets.
+    fn undo_all(
         &self,
+        call: &Call<'_>,
         plans: &Plans<'_>,
         locked: &mut Locked<'_>,
         answers: &mut [Answer],
-        mut change: impl FnMut(&Plan<'_>, usize, &mut Option<State>) -> Decision,
     ) {
         for (index, plan) in plans.iter().enumerate() {
-            if plan.leader != index {
+            // Costs were added up at the leader, but each taking goes back by itself.
+            let by_leader = !matches!(call.op, Op::GiveBack(_));
+            if by_leader && plan.leader != index {
                 answers[index] = answers[plan.leader];
             } else {
-                let shard = locked.at(plan.shard);
                 let room = self.room();
-                let changed =
+                let shard = locked.at(plan.shard);
+                let (decision, _) =
                     shard.change(plan.fingerprint, plan.limit, &plan.ask, room, |state| {
-                        change(plan, index, state)
+                        undo(call, plan, index, state)
                     });
-                let limit = plan.limit.limit();
-                let decision =
-                    changed.unwrap_or_else(|_| Decision::without_state(true, limit.limit()));
                 answers[index] = Answer { decision, taken: Taken::default() };
             }
-            answers[index].decision.rule = u32::try_from(index).unwrap_or(u32::MAX);
+            self.sign(plan, index, answers);
+        }
+        // What was answered before the last of several takings went back is not true any more.
+        for index in (0..plans.len()).rev() {
+            let last = plans.iter().rposition(|plan| plan.leader == plans[index].leader);
+            if let Some(last) = last.filter(|last| *last != index) {
+                answers[index] = answers[last];
+                self.sign(&plans[index], index, answers);
+            }
+        }
+    }
+}
+
+fn undo(call: &Call<'_>, plan: &Plan<'_>, index: usize, state: &mut Option<State>) -> Decision {
+    let limit = plan.limit.limit();
+    match call.op {
+        Op::GiveBack(taken) => {
+            let taken = taken.get(index).copied().unwrap_or_default();
+            limit.give_back(state, &plan.ask, &taken)
+        }
+        Op::Refund => limit.refund(state, &plan.ask, plan.units),
+        _ => {
+            *state = None;
+            limit.peek(None, &plan.ask, 0)
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The memory store: exact, bounded, and needing nobody to clean up after it.
 
 mod call;
+mod quick;
 mod reservations;
 mod shard;
 mod snapshot;
@@ -15,10 +16,11 @@ use tidegate_core::{Ask, Decision, Inherit, Limit, Timestamp};
 pub use self::snapshot::{Restored, SnapshotError};
 
 use self::reservations::Reservations;
-use self::shard::{Counts, Full, Room, Shard};
+use self::shard::{Counts, Room, Shard};
+use self::table::Slot;
 use crate::fingerprint::{Fingerprint, Seed};
 use crate::registry::{RegisterError, Registered, Registry};
-use crate::store::{Answer, Call, Item, LocalStore, Mode, Outcome, Store};
+use crate::store::{Answer, Call, Holding, Item, LocalStore, Mode, Outcome, Store, check_each};
 
 /// What happens to a new key when the store is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,7 +131,7 @@ impl MemoryBuilder {
 
 /// Counters in this process's memory.
 ///
-/// Keys are kept as 96-bit fingerprints under a random seed, not as strings: nobody can aim at a
+/// Keys are kept as 64-bit fingerprints under a random seed, not as strings: nobody can aim at a
 /// shard or make two keys meet, and a key under a bucket limit takes 24 bytes, 30 to 38 with the
 /// table around it. State that equals no state is dropped when its table would have to grow, so no
 /// background work is needed; [`sweep`](Self::sweep) does it at a time of your choosing.
@@ -274,7 +276,7 @@ impl MemoryStore {
                 if !limit.is_spent(entry.state, &ask) {
                     live.push((
                         entry.limit.index,
-                        entry.fingerprint.as_u128(),
+                        u128::from(entry.fingerprint.0),
                         limit.peek(Some(entry.state), &ask, 0),
                     ));
                 }
@@ -287,7 +289,7 @@ impl MemoryStore {
 
     /// What stands for a key under a limit in [`live_keys`](Self::live_keys).
     pub fn fingerprint(&self, key: &[u8], limit: &Registered) -> u128 {
-        self.seed.hash(key).under(limit.salt).as_u128()
+        Slot::new(self.seed.hash(key).under(limit.salt), 0, ()).fingerprint().0.into()
     }
 
     fn room(&self) -> Room<'_> {
@@ -302,7 +304,7 @@ impl MemoryStore {
     #[inline(always)]
     fn shard_of(&self, key: Fingerprint) -> usize {
         // A shift by all 64 bits, when there is one shard, is not a shift.
-        key.slot.checked_shr(self.shard_shift).unwrap_or(0) as usize
+        key.0.checked_shr(self.shard_shift).unwrap_or(0) as usize
     }
 
     /// Which limits still have keys, by index.
@@ -329,38 +331,6 @@ impl MemoryStore {
             shard.counts.denied += 1;
         }
         Decision::without_state(allowed, limit.limit())
-    }
-
-    /// One enforced bucket whose state is one word: what nearly every call is.
-    #[inline(always)]
-    fn check_narrow(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Option<Decision> {
-        let narrow = item.limit.limit().as_narrow()?;
-        let key = self.seed.hash(item.key);
-        let fingerprint = key.under(item.limit.salt);
-        let mut shard = self.shards[self.shard_of(key)].lock();
-        let since = shard.since_origin(now, &self.registry);
-        match shard.narrow.find(fingerprint) {
-            Some(position) if shard.narrow.at(position).limit == item.limit.index => {
-                let slot = shard.narrow.at_mut(position);
-                let (decision, state) = narrow.check(Some(slot.value[0]), since, cost);
-                if let Some(state) = state {
-                    slot.value = [state];
-                }
-                Some(decision)
-            }
-            Some(_) => None,
-            None if item.limit.has_past() => None,
-            None => {
-                let (decision, state) = narrow.check(None, since, cost);
-                let Some(state) = state else { return Some(decision) };
-                let ask = Ask::at(now);
-                let added = shard.insert_narrow(fingerprint, item.limit, state, &ask, self.room());
-                Some(match added {
-                    Ok(()) => decision,
-                    Err(Full) => self.at_bound(&mut shard, item.limit.limit()),
-                })
-            }
-        }
     }
 }
 
@@ -393,6 +363,10 @@ impl Store for MemoryStore {
     async fn settle(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, MemoryError> {
         Ok(self.settle_now(id, cost, now))
     }
+
+    fn settle_soon(&self, holding: Holding, cost: u64, now: Timestamp) {
+        self.settle_holding(&holding, cost, now);
+    }
 }
 
 impl LocalStore for MemoryStore {
@@ -400,15 +374,46 @@ impl LocalStore for MemoryStore {
         self.decide(call, answers)
     }
 
+    /// One enforced bucket whose state is one word, which is what nearly every call is, decided in
+    /// one go; everything else the long way.
     #[inline]
     fn check_one(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
         let units = cost.saturating_mul(item.factor);
-        if item.mode == Mode::Enforce
-            && let Some(decision) = self.check_narrow(item, units, now)
-        {
-            return decision;
+        let Some(narrow) = item.limit.limit().as_narrow() else {
+            return self.check_any(item, cost, now);
+        };
+        if item.mode != Mode::Enforce || units == 0 {
+            return self.check_any(item, cost, now);
         }
+        let key = self.seed.hash(item.key);
+        let fingerprint = key.under(item.limit.salt);
+        let mut shard = self.shards[self.shard_of(key)].lock();
+        let since = shard.since_origin(now, &self.registry);
+        if let Some(position) = shard.narrow.find(fingerprint) {
+            let slot = shard.narrow.at_mut(position);
+            if slot.limit == item.limit.index {
+                return narrow.check(&mut slot.value[0], since, units);
+            }
+        } else if !item.limit.has_past() {
+            return self.check_new(&mut shard, fingerprint, item.limit, units, now);
+        }
+        // The key was counted under an earlier limit of the same id.
+        drop(shard);
         self.check_any(item, cost, now)
+    }
+
+    #[inline]
+    fn check_all(
+        &self,
+        key: &[u8],
+        limits: &[Arc<Registered>],
+        cost: u64,
+        now: Timestamp,
+    ) -> Decision {
+        match self.check_narrow(key, limits, cost, now) {
+            Some(decision) => decision,
+            None => check_each(self, key, limits, cost, now),
+        }
     }
 }
 

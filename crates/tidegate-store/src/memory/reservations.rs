@@ -1,15 +1,13 @@
 //! Reservations that wait to be settled.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate_core::{Action, Ask, Moment, Taken, Timestamp, Windows};
+use tidegate_core::{Action, Ask, Moment, Taken, Timestamp};
 
 use super::{MemoryError, MemoryStore};
-use crate::fingerprint::Fingerprint;
-use crate::registry::Registered;
-use crate::store::{Answer, Call, LocalStore, Op, Outcome};
+use crate::store::{Answer, Call, HeldPart, Holding, LocalStore, Op, Outcome};
 
 /// Open reservations by id, and in the order of their end.
 pub(super) struct Reservations {
@@ -25,19 +23,8 @@ struct Open {
 
 struct Reservation {
     ends: Timestamp,
-    cost: u64,
     outcome: Outcome,
-    parts: Vec<Part>,
-}
-
-/// What was taken of one key.
-struct Part {
-    key: Fingerprint,
-    limit: Arc<Registered>,
-    factor: u64,
-    windows: Option<Windows>,
-    taken: Taken,
-    holder: u128,
+    holding: Holding,
 }
 
 impl Open {
@@ -95,8 +82,10 @@ impl MemoryStore {
             let outcome = self.apply_now(&Call { op: Op::Check, ..*call }, answers);
             if outcome.allowed {
                 let ends = call.now + ttl;
-                let parts = self.parts(call, answers);
-                let reservation = Reservation { ends, cost: call.cost, outcome, parts };
+                let handles = call.items.iter().map(|item| self.registry.get(item.limit.index));
+                let handles: Option<Vec<_>> = handles.collect();
+                let holding = Holding::new(call, &handles.unwrap_or_default(), answers);
+                let reservation = Reservation { ends, outcome, holding };
                 open.by_id.insert(id, reservation);
                 open.by_end.insert((ends, id));
             }
@@ -110,49 +99,41 @@ impl MemoryStore {
             open.remove(id)
         });
         let Some(reservation) = reservation else { return false };
-        for part in &reservation.parts {
-            self.settle_part(part, reservation.cost, cost, now);
-        }
+        self.settle_holding(&reservation.holding, cost, now);
         true
     }
 
-    fn parts(&self, call: &Call<'_>, answers: &[Answer]) -> Vec<Part> {
-        let mut parts = Vec::with_capacity(call.items.len());
-        for (item, answer) in call.items.iter().zip(answers) {
-            // A limit in shadow that did not admit took nothing.
-            if answer.taken.cost > 0
-                && let Some(limit) = self.registry.get(item.limit.index)
-            {
-                parts.push(Part {
-                    key: self.seed.hash(item.key),
-                    limit,
-                    factor: answer.taken.cost / call.cost.max(1),
-                    windows: item.windows,
-                    taken: answer.taken,
-                    holder: call.holder,
-                });
-            }
+    pub(super) fn settle_holding(&self, holding: &Holding, cost: u64, now: Timestamp) {
+        for part in &holding.parts {
+            self.settle_part(part, holding, cost, now);
         }
-        parts
     }
 
-    /// Brings one key from the reserved cost to the real one.
-    fn settle_part(&self, part: &Part, reserved: u64, cost: u64, now: Timestamp) {
+    /// Brings one key from the cost that was taken to the real one.
+    fn settle_part(&self, part: &HeldPart, holding: &Holding, cost: u64, now: Timestamp) {
         let window = part.windows.map(|windows| windows.around(now));
-        let ask = Ask { at: Moment { now, window }, holder: part.holder };
-        let fingerprint = part.key.under(part.limit.salt);
-        let mut shard = self.shards[self.shard_of(part.key)].lock();
+        let ask = Ask { at: Moment { now, window }, holder: holding.holder };
+        let key = self.seed.hash(&part.key);
+        let fingerprint = key.under(part.limit.salt);
+        let mut shard = self.shards[self.shard_of(key)].lock();
         shard.since_origin(now, &self.registry);
+        if shard.is_inherited(fingerprint, &part.limit) {
+            // The limit has changed since; the key comes back to it for this, and goes again.
+            shard.adopt(fingerprint, &part.limit, &ask, self.room());
+        }
         let limit = part.limit.limit();
         // A key that finds no room any more is one that was evicted: it owes nothing.
-        let _ = shard.change(fingerprint, &part.limit, &ask, self.room(), |state| {
-            if cost <= reserved {
-                let spared = (reserved - cost).saturating_mul(part.factor);
-                limit.give_back(state, &ask, &Taken { cost: spared, ..part.taken })
-            } else {
-                let missing = (cost - reserved).saturating_mul(part.factor);
-                limit.settle(state, &ask, missing, Action::Force)
-            }
-        });
+        let (_decision, _kept) =
+            shard.change(fingerprint, &part.limit, &ask, self.room(), |state| {
+                if cost <= holding.cost {
+                    let spared = (holding.cost - cost).saturating_mul(part.factor);
+                    limit.give_back(state, &ask, &Taken { cost: spared, ..part.taken })
+                } else {
+                    // Permits are set to a number, everything else is added to.
+                    let held = if limit.is_concurrency() { 0 } else { holding.cost };
+                    let missing = (cost - held).saturating_mul(part.factor);
+                    limit.settle(state, &ask, missing, Action::Force)
+                }
+            });
     }
 }

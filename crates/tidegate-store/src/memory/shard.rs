@@ -1,6 +1,7 @@
 //! One shard of the memory store: tables by size of state, and how a state gets in and out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::{Ask, Limit, NARROW_HORIZON, State, Timestamp};
 
@@ -23,6 +24,8 @@ pub(crate) struct Shard {
     lists: Table<Option<State>>,
     /// Where the next search for somebody to evict starts.
     cursor: usize,
+    /// When all tables were last swept because the bound was met.
+    swept_at: Timestamp,
     pub(crate) counts: Counts,
 }
 
@@ -37,6 +40,8 @@ pub(crate) struct Counts {
 
 /// How many slots are looked at to find somebody to evict.
 const SAMPLE: usize = 16;
+/// How often a shard that is full is swept as a whole, so that a flood does not sweep all the time.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How far before the first moment seen the origin is set, so that a clock may go back.
 const MARGIN: u64 = NARROW_HORIZON / 4;
 
@@ -133,10 +138,6 @@ impl Shard {
             + self.lists.bytes()
     }
 
-    pub(crate) fn origin(&self) -> Timestamp {
-        self.origin
-    }
-
     /// Nanoseconds since the origin, which moves if it is too far away.
     #[inline(always)]
     pub(crate) fn since_origin(&mut self, now: Timestamp, registry: &Registry) -> u64 {
@@ -147,6 +148,8 @@ impl Shard {
 
     #[cold]
     fn move_origin(&mut self, now: Timestamp, registry: &Registry) -> u64 {
+        // What is spent by now would not be told from what lies just before the new origin.
+        rebuild(&mut self.narrow, self.origin, &Ask::at(now), registry);
         let origin = Timestamp::from_nanos(now.as_nanos().saturating_sub(MARGIN));
         let from = std::mem::replace(&mut self.origin, origin);
         let mut limits = Limits::new(registry);
@@ -159,9 +162,10 @@ impl Shard {
         now.as_nanos() - origin.as_nanos()
     }
 
-    /// Whether another key would be refused a place.
-    pub(crate) fn is_closed(&self, room: Room<'_>, pending: usize) -> bool {
-        !room.evicts && self.len() + pending >= room.keys_max
+    /// Whether another key, after `coming` others, would be refused a place.
+    pub(crate) fn is_closed(&mut self, ask: &Ask, room: Room<'_>, coming: usize) -> bool {
+        let room = Room { keys_max: room.keys_max.saturating_sub(coming), ..room };
+        self.make_room(ask, room).is_err()
     }
 
     /// Whether the key is known under this limit.
@@ -185,7 +189,7 @@ impl Shard {
 
     /// Lets `change` work on the state of a key, and keeps what it leaves.
     ///
-    /// A new key that finds no room is an error: what `change` did to it is not kept.
+    /// With what `change` answers comes whether its work was kept: a new key may find no room.
     pub(crate) fn change<R>(
         &mut self,
         fingerprint: Fingerprint,
@@ -193,7 +197,7 @@ impl Shard {
         ask: &Ask,
         room: Room<'_>,
         change: impl FnOnce(&mut Option<State>) -> R,
-    ) -> Result<R, Full> {
+    ) -> (R, Result<(), Full>) {
         let (core, origin) = (limit.limit(), self.origin);
         let result;
         let state = with_table!(self, core, |table| match table.find(fingerprint) {
@@ -204,7 +208,7 @@ impl Shard {
                     Some(state) => table.at_mut(position).value.put_in(state, core, origin),
                     None => drop(table.remove(position)),
                 }
-                return Ok(result);
+                return (result, Ok(()));
             }
             None => {
                 let mut state = None;
@@ -212,10 +216,11 @@ impl Shard {
                 state
             }
         });
-        if let Some(state) = state {
-            self.insert(fingerprint, limit, state, ask, room)?;
-        }
-        Ok(result)
+        let kept = match state {
+            Some(state) => self.insert(fingerprint, limit, state, ask, room),
+            None => Ok(()),
+        };
+        (result, kept)
     }
 
     /// Keeps the state of a key that is not there yet.
@@ -297,7 +302,7 @@ impl Shard {
         // Moves the origin if need be, so that times are told from it.
         self.since_origin(ask.at.now, registry);
         let origin = self.origin;
-        for_each_table!(self, |table| if table.len() > 0 {
+        for_each_table!(self, |table| if table.bytes() > 0 {
             rebuild(table, origin, ask, registry);
         });
     }
@@ -320,20 +325,30 @@ impl Shard {
     #[inline]
     fn make_room(&mut self, ask: &Ask, room: Room<'_>) -> Result<(), Full> {
         if self.len() < room.keys_max {
-            Ok(())
-        } else if room.evicts {
-            self.evict(ask, room.registry);
-            Ok(())
-        } else {
-            Err(Full)
+            return Ok(());
         }
+        self.clear_out(ask, room)
     }
 
-    /// Drops the least harmful of a few: one that is spent, else the one nearest to full.
+    /// Drops what is spent; if that is nothing, somebody in use, or says that there is no room.
     #[cold]
-    fn evict(&mut self, ask: &Ask, registry: &Registry) {
+    fn clear_out(&mut self, ask: &Ask, room: Room<'_>) -> Result<(), Full> {
+        let now = ask.at.now;
+        if now < self.swept_at || now.since(self.swept_at) >= SWEEP_INTERVAL {
+            self.swept_at = now;
+            let before = self.len();
+            self.sweep(ask, room.registry);
+            self.counts.evicted_spent += (before - self.len()) as u64;
+        }
+        while self.len() >= room.keys_max && self.evict(ask, room) {}
+        if self.len() < room.keys_max { Ok(()) } else { Err(Full) }
+    }
+
+    /// Drops the least harmful of a few: one that is spent, else, if that is allowed, the one
+    /// nearest to full. Says whether it dropped one.
+    fn evict(&mut self, ask: &Ask, room: Room<'_>) -> bool {
         let (origin, start) = (self.origin, self.cursor);
-        let mut limits = Limits::new(registry);
+        let mut limits = Limits::new(room.registry);
         let largest = [
             self.narrow.len(),
             self.pairs.len(),
@@ -347,16 +362,20 @@ impl Shard {
         let mut evicted = None;
         for_each_table!(self, |table| if evicted.is_none() && table.len() == largest {
             let victim = least_harmful(table, start, origin, ask, &mut limits);
-            if let Some((position, share_used)) = victim {
+            if let Some((position, share_used)) = victim
+                && (share_used == 0 || room.evicts)
+            {
                 table.remove(position);
                 evicted = Some(share_used);
             }
         });
         self.cursor = self.cursor.wrapping_add(SAMPLE);
         match evicted {
+            None => {}
             Some(0) => self.counts.evicted_spent += 1,
-            _ => self.counts.evicted_live += 1,
+            Some(_) => self.counts.evicted_live += 1,
         }
+        evicted.is_some()
     }
 }
 

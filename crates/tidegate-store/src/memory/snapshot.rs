@@ -4,17 +4,19 @@
 //! numbers are little-endian. It is written beside its place and moved there when it is whole, and
 //! only its owner may read it, because it holds the seed.
 
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use tidegate_core::{Ask, Inherit, Limit, State, Timestamp};
 
 use super::{MemoryBuilder, MemoryStore};
 use crate::fingerprint::{Fingerprint, Seed};
-use crate::registry::Registered;
+use crate::registry::{RegisterError, Registered};
 
 const MAGIC: &[u8; 8] = b"tidegate";
 const VERSION: u32 = 1;
@@ -62,6 +64,15 @@ pub enum SnapshotError {
         found: u32,
         /// The version that is understood.
         known: u32,
+    },
+    /// The snapshot knows more limits than the store may.
+    #[error("the limits of snapshot `{}` do not fit the store", path.display())]
+    Limits {
+        /// Which file.
+        path: PathBuf,
+        /// The bound that was met.
+        #[source]
+        source: RegisterError,
     },
     /// The file is cut off or has been changed.
     #[error("snapshot `{}` is damaged: {what}", path.display())]
@@ -120,8 +131,7 @@ impl MemoryStore {
             for (fingerprint, limit, words) in batch {
                 out.u32(TAG_KEY)?;
                 out.u32(limit)?;
-                out.u64(fingerprint.slot)?;
-                out.u32(fingerprint.tag)?;
+                out.u64(fingerprint.0)?;
                 out.u32(u32::try_from(words.len()).map_err(io::Error::other)?)?;
                 for word in words {
                     out.u64(word)?;
@@ -160,12 +170,9 @@ impl MemoryBuilder {
             Err(error) => Restored { store: self.build(), keys: Err(error) },
             Ok(snapshot) => {
                 let store = self.build_with(snapshot.seed);
-                match store.load(&snapshot, now) {
-                    Some(keys) => Restored { store, keys: Ok(keys) },
-                    None => {
-                        let error = damaged(path, "its states do not belong to its limits");
-                        Restored { store: self.build(), keys: Err(error) }
-                    }
+                match store.load(path, &snapshot, now) {
+                    Ok(()) => Restored { keys: Ok(store.len()), store },
+                    Err(error) => Restored { store: self.build(), keys: Err(error) },
                 }
             }
         }
@@ -180,17 +187,18 @@ struct Snapshot {
 }
 
 impl MemoryStore {
-    fn load(&self, snapshot: &Snapshot, now: Timestamp) -> Option<usize> {
+    fn load(&self, path: &Path, snapshot: &Snapshot, now: Timestamp) -> Result<(), SnapshotError> {
         let ask = Ask::at(now);
-        let mut limits = std::collections::HashMap::new();
+        let mut limits = HashMap::new();
         for (index, id, limit) in &snapshot.limits {
             let known = self.registry.register(id, limit.clone(), Inherit::Used, Vec::new);
-            limits.insert(*index, known.ok()?);
+            let full = |source| SnapshotError::Limits { path: path.to_owned(), source };
+            limits.insert(*index, known.map_err(full)?);
         }
-        let mut loaded = 0;
+        let stray = || damaged(path, "its states do not belong to its limits");
         for (fingerprint, index, words) in &snapshot.keys {
-            let limit: &Registered = limits.get(index)?;
-            let state: State = limit.limit().decode(words)?;
+            let limit: &Registered = limits.get(index).ok_or_else(stray)?;
+            let state: State = limit.limit().decode(words).ok_or_else(stray)?;
             if limit.limit().is_spent(&state, &ask) {
                 continue;
             }
@@ -198,11 +206,10 @@ impl MemoryStore {
             let key = fingerprint.under(limit.salt);
             let mut shard = self.shards[self.shard_of(key)].lock();
             shard.since_origin(now, &self.registry);
-            if shard.insert(*fingerprint, limit, state, &ask, self.room()).is_ok() {
-                loaded += 1;
-            }
+            // A smaller bound than before keeps what it can.
+            let _ = shard.insert(*fingerprint, limit, state, &ask, self.room());
         }
-        Some(loaded)
+        Ok(())
     }
 }
 
@@ -224,7 +231,7 @@ fn read_snapshot(path: &Path) -> Result<Snapshot, SnapshotError> {
     if checksum(body) != u128::from_le_bytes(*sum) {
         return Err(damaged(path, "its checksum does not match; it was cut off or changed"));
     }
-    let seed = Seed { words: [input.u64()?, input.u64()?] };
+    let seed = Seed::new([input.u64()?, input.u64()?]);
     let _written_at = input.u64()?;
     let mut snapshot = Snapshot { seed, limits: Vec::new(), keys: Vec::new() };
     loop {
@@ -277,7 +284,7 @@ impl<'a> Input<'a> {
 
     fn key(&mut self) -> Result<(Fingerprint, u32, Vec<u64>), SnapshotError> {
         let limit = self.u32()?;
-        let fingerprint = Fingerprint { slot: self.u64()?, tag: self.u32()? };
+        let fingerprint = Fingerprint(self.u64()?);
         let count = self.u32()? as usize;
         let bytes = self.take(count.saturating_mul(8))?;
         let (words, _) = bytes.as_chunks::<8>();
@@ -342,7 +349,10 @@ fn checksum(bytes: &[u8]) -> u128 {
 /// atomic.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
+    // Two snapshots at once, of one process or of two, must not write to the same file.
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    name.push(format!(".{}.{count}.tmp", std::process::id()));
     path.with_file_name(name)
 }
 

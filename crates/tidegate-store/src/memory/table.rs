@@ -6,11 +6,10 @@
 
 use crate::fingerprint::Fingerprint;
 
-/// One key under one limit; `slot == 0` is an empty place.
+/// One key under one limit; a fingerprint of zero is an empty place.
 #[derive(Clone, Default)]
 pub(crate) struct Slot<V> {
-    slot: u64,
-    tag: u32,
+    fingerprint: u64,
     /// The index of the limit that the value was counted under.
     pub(crate) limit: u32,
     pub(crate) value: V,
@@ -19,20 +18,20 @@ pub(crate) struct Slot<V> {
 impl<V> Slot<V> {
     pub(crate) fn new(fingerprint: Fingerprint, limit: u32, value: V) -> Self {
         // One fingerprint in 2^64 gives way to the mark of an empty place.
-        Self { slot: fingerprint.slot.max(1), tag: fingerprint.tag, limit, value }
+        Self { fingerprint: fingerprint.0.max(1), limit, value }
     }
 
     pub(crate) fn fingerprint(&self) -> Fingerprint {
-        Fingerprint { slot: self.slot, tag: self.tag }
+        Fingerprint(self.fingerprint)
     }
 
     fn is_empty(&self) -> bool {
-        self.slot == 0
+        self.fingerprint == 0
     }
 
     #[inline(always)]
     fn is(&self, fingerprint: Fingerprint) -> bool {
-        self.slot == fingerprint.slot.max(1) && self.tag == fingerprint.tag
+        self.fingerprint == fingerprint.0.max(1)
     }
 }
 
@@ -63,10 +62,10 @@ impl<V: Default + Clone> Table<V> {
 
     /// Where a fingerprint would stand if nobody were in the way.
     #[inline(always)]
-    fn home(&self, slot: u64) -> usize {
+    fn home(&self, fingerprint: u64) -> usize {
         // The low half of the fingerprint, scaled to the table: any size will do, not only powers
         // of two, which keeps the table at least 64% full as it grows by quarters.
-        ((u64::from(slot as u32) * self.slots.len() as u64) >> 32) as usize
+        ((u64::from(fingerprint as u32) * self.slots.len() as u64) >> 32) as usize
     }
 
     #[inline(always)]
@@ -81,7 +80,7 @@ impl<V: Default + Clone> Table<V> {
         if self.len == 0 {
             return None;
         }
-        let mut position = self.home(fingerprint.slot.max(1));
+        let mut position = self.home(fingerprint.0.max(1));
         loop {
             let slot = &self.slots[position];
             if slot.is(fingerprint) {
@@ -91,15 +90,6 @@ impl<V: Default + Clone> Table<V> {
                 return None;
             }
             position = self.next(position);
-        }
-    }
-
-    /// The same, trying first where it stood a moment ago.
-    #[inline(always)]
-    pub(crate) fn find_near(&self, fingerprint: Fingerprint, hint: usize) -> Option<usize> {
-        match self.slots.get(hint) {
-            Some(slot) if slot.is(fingerprint) => Some(hint),
-            _ => self.find(fingerprint),
         }
     }
 
@@ -116,7 +106,7 @@ impl<V: Default + Clone> Table<V> {
     /// Adds a slot that is not there yet to a table that is not full, and says where.
     pub(crate) fn insert(&mut self, slot: Slot<V>) -> usize {
         debug_assert!(!self.is_full(), "rebuild before inserting");
-        let mut position = self.home(slot.slot);
+        let mut position = self.home(slot.fingerprint);
         while !self.slots[position].is_empty() {
             position = self.next(position);
         }
@@ -132,7 +122,7 @@ impl<V: Default + Clone> Table<V> {
         self.len -= 1;
         let mut probe = self.next(gap);
         while !self.slots[probe].is_empty() {
-            let home = self.home(self.slots[probe].slot);
+            let home = self.home(self.slots[probe].fingerprint);
             // It may move back to the gap unless its home lies between the two, going round.
             let stays = if gap <= probe {
                 gap < home && home <= probe
@@ -196,7 +186,7 @@ mod tests {
 
     fn fingerprint(key: u64) -> Fingerprint {
         // Few different homes, so that runs of neighbours form and wrap around the end.
-        Fingerprint { slot: (key % 7) << 29 | key << 40, tag: key as u32 }
+        Fingerprint((key % 7) << 29 | key << 40)
     }
 
     proptest! {
@@ -242,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_reserved_fingerprint_is_a_key_like_any_other() {
-        let zero = Fingerprint { slot: 0, tag: 9 };
+        let zero = Fingerprint(0);
         let mut table = Table::<[u64; 1]>::default();
         table.rebuild(|_| true);
         table.insert(Slot::new(zero, 0, [5]));

@@ -1,0 +1,120 @@
+//! Nanoseconds per check, rivals taking turns.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use crate::rivals::{BASE, NAMES, Path, Rival, build};
+use crate::workload::{KeyBuffer, WORKLOADS, Workload};
+
+#[derive(Clone, Copy, PartialEq)]
+pub enum Length {
+    Quick,
+    Full,
+}
+
+pub fn run(length: Length) {
+    let (rounds, checks) = match length {
+        Length::Quick => (3, 400_000),
+        Length::Full => (7, 2_000_000),
+    };
+    for (path, title) in [(Path::Allow, "all admitted"), (Path::Deny, "all but the first refused")]
+    {
+        for threads in [1, 2] {
+            if path == Path::Deny && threads == 2 {
+                continue;
+            }
+            println!("\n## Wall ns per check, {threads} thread(s), {title}");
+            println!(
+                "median of {rounds} rounds [least-most], x = ratio to {BASE} in the same run\n"
+            );
+            table(path, threads, rounds, checks);
+        }
+    }
+}
+
+/// One rival under one workload, all admitted.
+pub fn only(rival: &str, workload: &str) {
+    let workload = WORKLOADS.iter().find(|known| known.name == workload).expect("a workload");
+    let order = workload.order(0);
+    let limiter = build(rival, workload.keys, Path::Allow);
+    for _ in 0..5 {
+        let time = measure(limiter.as_ref(), std::slice::from_ref(&order), 4_000_000);
+        println!("{rival}, {}: {time:.1} ns", workload.name);
+    }
+}
+
+fn table(path: Path, threads: usize, rounds: usize, checks: usize) {
+    print!("| rival |");
+    WORKLOADS.iter().for_each(|workload| print!(" {} |", workload.name));
+    println!("\n| --- |{}", " --- |".repeat(WORKLOADS.len()));
+    let columns: Vec<Vec<Vec<f64>>> =
+        WORKLOADS.iter().map(|workload| column(workload, path, threads, rounds, checks)).collect();
+    let base = NAMES.iter().position(|name| *name == BASE).expect("the base is a rival");
+    for (index, name) in NAMES.iter().enumerate() {
+        print!("| {name} |");
+        for column in &columns {
+            let (least, middle, most) = spread(&column[index]);
+            let (_, against, _) = spread(&column[base]);
+            print!(" {middle:.0} [{least:.0}-{most:.0}] {:.2}x |", middle / against);
+        }
+        println!();
+    }
+}
+
+/// The times of all rivals under one workload, by rival and round.
+fn column(
+    workload: &Workload,
+    path: Path,
+    threads: usize,
+    rounds: usize,
+    checks: usize,
+) -> Vec<Vec<f64>> {
+    let orders: Vec<Vec<u32>> = (0..threads).map(|seed| workload.order(seed as u64)).collect();
+    let rivals: Vec<Box<dyn Rival>> =
+        NAMES.iter().map(|name| build(name, workload.keys, path)).collect();
+    for rival in &rivals {
+        // Every key once, so that tables have grown before anything is measured.
+        let mut key = KeyBuffer::new();
+        (0..workload.keys).for_each(|number| {
+            black_box(rival.ask(&mut key, number));
+        });
+    }
+    let mut times = vec![Vec::new(); rivals.len()];
+    for _ in 0..rounds {
+        for (rival, times) in rivals.iter().zip(&mut times) {
+            times.push(measure(rival.as_ref(), &orders, checks));
+        }
+    }
+    times
+}
+
+/// Wall nanoseconds per check: with two threads, of either of them.
+fn measure(rival: &dyn Rival, orders: &[Vec<u32>], checks: usize) -> f64 {
+    let barrier = Barrier::new(orders.len());
+    let longest: Duration = std::thread::scope(|scope| {
+        let threads: Vec<_> = orders
+            .iter()
+            .map(|order| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    let mut key = KeyBuffer::new();
+                    barrier.wait();
+                    let start = Instant::now();
+                    for number in order.iter().cycle().take(checks) {
+                        black_box(rival.ask(&mut key, *number));
+                    }
+                    start.elapsed()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).max().unwrap_or_default()
+    });
+    longest.as_nanos() as f64 / (checks * orders.len()) as f64
+}
+
+fn spread(times: &[f64]) -> (f64, f64, f64) {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    (sorted[0], sorted[sorted.len() / 2], sorted[sorted.len() - 1])
+}

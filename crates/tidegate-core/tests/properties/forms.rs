@@ -1,0 +1,204 @@
+//! One limit in all its forms: narrow and wide, in memory and as words, in use and as text.
+
+use proptest::prelude::*;
+use tidegate_core::{
+    Action, Decision, Limit, LimitSpec, NARROW_HORIZON, Narrow, State, Timestamp, WORDS_MAX,
+};
+
+use crate::model::Act;
+use crate::support::{Key, Step, config, limits, start, unsteady_history};
+
+/// A wide key beside its narrow twin, which counts from an origin of its own.
+struct Twins {
+    wide: Key,
+    narrow: Option<u64>,
+    origin: u64,
+}
+
+impl Twins {
+    fn bucket<'a>(&self, limit: &'a Limit) -> Narrow<'a> {
+        limit.as_narrow().unwrap()
+    }
+
+    fn widened(&self, limit: &Limit) -> Option<State> {
+        let origin = Timestamp::from_nanos(self.origin);
+        self.narrow.map(|state| self.bucket(limit).widen(state, origin))
+    }
+
+    /// The same act on both, and the same answer and state.
+    fn step(&mut self, limit: &Limit, step: &Step) -> Result<(), TestCaseError> {
+        self.wide.now = self.wide.later(step.gap).clamp(self.origin, self.origin + NARROW_HORIZON);
+        let act = self.wide.act(step.op);
+        let bucket = self.bucket(limit);
+        let (state, now) = (self.narrow, self.wide.now - self.origin);
+        let narrow = match act {
+            Act::Peek(cost) => bucket.peek(state, now, cost),
+            Act::Check(cost) => self.narrow_check(&bucket, cost),
+            Act::UpTo(cost) => {
+                let room = bucket.room(state, now);
+                prop_assert_eq!(room, self.wide.room());
+                self.narrow_check(&bucket, cost.min(room))
+            }
+            Act::Force(cost) if cost > 0 && self.has_no_great_debt() => {
+                let (decision, state) = bucket.act(state, now, cost, Action::Force);
+                self.narrow = Some(state);
+                decision
+            }
+            // Refunds are made wide.
+            Act::Refund(_) | Act::Reset => {
+                let decision = self.wide.run(act);
+                let origin = Timestamp::from_nanos(self.origin);
+                self.narrow = self.wide.state.as_ref().map(|state| bucket.narrow(state, origin));
+                prop_assert!(decision.allowed);
+                return Ok(());
+            }
+            Act::Force(_) => return Ok(()),
+        };
+        prop_assert_eq!(narrow, self.wide.run(act), "{}: {:?} at {}", limit, act, self.wide.now);
+        prop_assert_eq!(self.widened(limit), self.wide.state.clone());
+        self.forget_alike(limit)
+    }
+
+    /// The short way where there is a state, and step by step where there is none.
+    fn narrow_check(&mut self, bucket: &Narrow<'_>, cost: u64) -> Decision {
+        let now = self.wide.now - self.origin;
+        match (cost, &mut self.narrow) {
+            (0, state) => bucket.peek(*state, now, 0),
+            (_, Some(state)) => bucket.check(state, now, cost),
+            (_, state) if bucket.fits(None, now, cost) => {
+                let (decision, new) = bucket.act(None, now, cost, Action::Take);
+                *state = Some(new);
+                decision
+            }
+            (_, state) => {
+                *state = bucket.first_sight(None, now);
+                bucket.peek(*state, now, cost)
+            }
+        }
+    }
+
+    /// Debts of decades end at the largest number, sooner where numbers are narrow.
+    fn has_no_great_debt(&self) -> bool {
+        let reset = self.wide.peek(0).reset_after.unwrap().as_nanos();
+        reset * u128::from(self.wide.limit.spec().rate.units) < 1 << 60
+    }
+
+    fn forget_alike(&self, limit: &Limit) -> Result<(), TestCaseError> {
+        let (Some(narrow), Some(wide)) = (self.narrow, &self.wide.state) else { return Ok(()) };
+        let (bucket, now) = (self.bucket(limit), self.wide.now - self.origin);
+        let ask = self.wide.ask();
+        prop_assert_eq!(Some(bucket.forget_after(narrow, now)), limit.forget_after(wide, &ask));
+        prop_assert_eq!(bucket.is_spent(narrow, now), limit.is_spent(wide, &ask));
+        Ok(())
+    }
+}
+
+fn buckets_and_queues() -> impl Strategy<Value = LimitSpec> {
+    let queues = prop_oneof![limits::buckets(), limits::queues()];
+    prop_oneof![queues, limits::cautious(limits::buckets())]
+}
+
+fn twins_agree(
+    spec: LimitSpec,
+    start: u64,
+    before: u64,
+    history: &[Step],
+) -> Result<Option<Twins>, TestCaseError> {
+    let limit = spec.build().unwrap();
+    if limit.as_narrow().is_none() {
+        return Ok(None);
+    }
+    let origin = start.saturating_sub(before);
+    let mut twins = Twins { wide: Key::new(spec, start), narrow: None, origin };
+    for step in history {
+        twins.step(&limit, step)?;
+    }
+    Ok(Some(twins))
+}
+
+fn any_limit() -> impl Strategy<Value = LimitSpec> {
+    prop_oneof![
+        6 => limits::plain(),
+        3 => limits::any_soft(),
+        1 => limits::any_cautious(),
+        1 => limits::warm_ups(),
+        1 => limits::permits(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn narrow_decides_as_wide_does(
+        spec in buckets_and_queues(), start in start(), before in 0..1_000_000u64,
+        history in unsteady_history(),
+    ) {
+        twins_agree(spec, start, before, &history)?;
+    }
+
+    /// Moving the origin changes no later decision.
+    #[test]
+    fn the_origin_does_not_matter(
+        spec in buckets_and_queues(), start in start(), before in 0..1_000_000u64,
+        past in unsteady_history(), shift in any::<u64>(), future in unsteady_history(),
+    ) {
+        let Some(mut twins) = twins_agree(spec, start, before, &past)? else { return Ok(()) };
+        let limit = spec.build().unwrap();
+        let to = shift % (twins.wide.now + 1);
+        if twins.wide.now - to > NARROW_HORIZON / 2 {
+            return Ok(());
+        }
+        let [from, to_origin, now] =
+            [twins.origin, to, twins.wide.now].map(Timestamp::from_nanos);
+        let bucket = limit.as_narrow().unwrap();
+        twins.narrow = twins.narrow.map(|state| bucket.rebase(state, from, to_origin, now));
+        twins.origin = to;
+        for step in &future {
+            twins.wide.now = twins.wide.later(step.gap).clamp(to, to + NARROW_HORIZON);
+            let narrow = bucket.peek(twins.narrow, twins.wide.now - to, 1);
+            prop_assert_eq!(narrow, twins.wide.peek(1), "{} at {}", spec, twins.wide.now);
+        }
+    }
+
+    #[test]
+    fn states_survive_as_words(
+        spec in any_limit(), start in start(), history in unsteady_history(),
+    ) {
+        let key = Key::after(spec, start, &history);
+        if let Some(state) = &key.state {
+            let words = key.limit.encode(state);
+            prop_assert_eq!(key.limit.decode(&words), Some(state.clone()));
+            if let Some(count) = key.limit.state_words() {
+                prop_assert!(count <= WORDS_MAX);
+                prop_assert_eq!(words.len(), count);
+                let packed = key.limit.pack(state);
+                prop_assert_eq!(key.limit.unpack(&packed[..count]), Some(state.clone()));
+                prop_assert_eq!(key.limit.unpack(&packed[..count - 1]), None);
+            }
+        }
+    }
+
+    /// Words from a damaged file may be any: they are refused, or are some state.
+    #[test]
+    fn any_words_are_a_state_or_none(
+        spec in any_limit(), words in proptest::collection::vec(any::<u64>(), 0..9),
+        now in any::<u64>(), future in unsteady_history(),
+    ) {
+        let mut key = Key::new(spec, now);
+        key.state = key.limit.decode(&words);
+        let known = key.state.is_some();
+        for step in &future {
+            let _ = key.step(step);
+        }
+        prop_assert!(known || key.limit.state_words() != Some(words.len()));
+    }
+
+    #[test]
+    fn limits_survive_as_text(spec in any_limit()) {
+        let limit = spec.build().unwrap();
+        let text = limit.to_string();
+        prop_assert_eq!(text.parse::<Limit>().unwrap(), limit, "{}", &text);
+        prop_assert_eq!(text.parse::<LimitSpec>().unwrap(), spec, "{}", &text);
+    }
+}

@@ -1,0 +1,103 @@
+//! The short ways through the memory store: enforced buckets of one word each, on one key.
+//!
+//! They decide what the long way decides; there is only less to carry about.
+
+use std::sync::Arc;
+
+use tidegate_core::{Action, Ask, Decision, Joint, Timestamp};
+
+use super::MemoryStore;
+use super::shard::{Full, Shard};
+use crate::fingerprint::Fingerprint;
+use crate::registry::Registered;
+use crate::store::{Answer, Call, Item, LocalStore, Op};
+
+/// How many limits the short way takes.
+const MOST: usize = 8;
+
+impl MemoryStore {
+    /// A check of one item of any kind.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn check_any(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
+        let mut answers = [Answer::default()];
+        let items = std::slice::from_ref(item);
+        self.apply_now(&Call::new(Op::Check, items, cost, now), &mut answers);
+        answers[0].decision
+    }
+
+    /// A check of a bucket that is not there yet.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn check_new(
+        &self,
+        shard: &mut Shard,
+        fingerprint: Fingerprint,
+        limit: &Registered,
+        units: u64,
+        now: Timestamp,
+    ) -> Decision {
+        let Some(narrow) = limit.limit().as_narrow() else {
+            return Decision::without_state(false, 0);
+        };
+        let since = shard.since_origin(now, &self.registry);
+        let mut state = narrow.fresh(since);
+        let decision = narrow.check(&mut state, since, units);
+        if !decision.allowed {
+            return decision;
+        }
+        match shard.insert_narrow(fingerprint, limit, state, &Ask::at(now), self.room()) {
+            Ok(()) => decision,
+            Err(Full) => self.at_bound(shard, limit.limit()),
+        }
+    }
+
+    /// Several enforced buckets on one key; `None` if it takes the long way.
+    #[inline(always)]
+    pub(super) fn check_narrow(
+        &self,
+        key: &[u8],
+        limits: &[Arc<Registered>],
+        cost: u64,
+        now: Timestamp,
+    ) -> Option<Decision> {
+        if limits.len() > MOST || limits.is_empty() || cost == 0 {
+            return None;
+        }
+        let key = self.seed.hash(key);
+        let mut shard = self.shards[self.shard_of(key)].lock();
+        let since = shard.since_origin(now, &self.registry);
+        let mut positions = [0; MOST];
+        let mut allowed = true;
+        for (index, limit) in limits.iter().enumerate() {
+            let narrow = limit.limit().as_narrow()?;
+            // New keys, and keys that are to be carried over, take the long way.
+            let found = shard.narrow.find(key.under(limit.salt))?;
+            let slot = shard.narrow.at(found);
+            // So do limits that are named twice, whose costs add up.
+            if slot.limit != limit.index || positions[..index].contains(&found) {
+                return None;
+            }
+            positions[index] = found;
+            allowed &= narrow.fits(Some(slot.value[0]), since, cost);
+        }
+        let mut joint: Option<Joint> = None;
+        for (index, (limit, position)) in limits.iter().zip(positions).enumerate() {
+            let narrow = limit.limit().as_narrow()?;
+            let state = &mut shard.narrow.at_mut(position).value[0];
+            let mut decision = if allowed {
+                let (decision, kept) = narrow.act(Some(*state), since, cost, Action::Take);
+                *state = kept;
+                decision
+            } else {
+                narrow.peek(Some(*state), since, cost)
+            };
+            decision.rule = index as u32;
+            match &mut joint {
+                None => joint = Some(Joint::new(&decision)),
+                Some(joint) => joint.add(&decision),
+            }
+        }
+        joint.map(|joint| joint.finish(allowed))
+    }
+}

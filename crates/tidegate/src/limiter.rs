@@ -1,0 +1,413 @@
+//! The limiter: limits, a store and a clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use tidegate_core::{Decision, Inherit, LimitSpec, Timestamp, join};
+use tidegate_store::{
+    Answer, Call, Holding, Item, LocalStore, MemoryStore, Op, Outcome, Registered, Store,
+};
+
+use crate::clock::{Clock, SystemClock};
+use crate::holder::Holders;
+use crate::key::Key;
+use crate::observer::{Event, Observer};
+use crate::policy::{BuildError, Draft, Policy, PolicyCell};
+use crate::request::Request;
+use crate::waiting::WaitingRoom;
+
+/// Limits on keys: asks the store, by the clock, on behalf of whoever holds a key.
+///
+/// Every check applies all limits of the limiter to one key, all or nothing: it consumes from all
+/// of them or from none.
+///
+/// ```
+/// use tidegate::{Limit, Limiter, Retry};
+///
+/// // 5 per second with bursts of 10, and 1000 per hour.
+/// let limiter = Limiter::builder()
+///     .limit(Limit::per_second(5).burst(10))
+///     .limit(Limit::per_hour(1000))
+///     .build()?;
+/// let decision = limiter.check("user:42");
+/// assert!(decision.allowed);
+/// assert_eq!(decision.remaining, 9);
+/// # Ok::<(), tidegate::BuildError>(())
+/// ```
+pub struct Limiter<S = MemoryStore, C: Clock = SystemClock> {
+    pub(crate) shared: Arc<Shared<S, C>>,
+}
+
+pub(crate) struct Shared<S, C> {
+    pub(crate) store: S,
+    pub(crate) clock: C,
+    policy: PolicyCell,
+    pub(crate) observer: Option<Box<dyn Observer>>,
+    pub(crate) waiting: WaitingRoom,
+    pub(crate) jitter: Duration,
+    pub(crate) holders: Holders,
+}
+
+/// A clone is another handle of the same limiter.
+impl<S, C: Clock> Clone for Limiter<S, C> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S, C: Clock> std::fmt::Debug for Limiter<S, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Limiter").field(&self.shared.policy.get().handles).finish()
+    }
+}
+
+impl Limiter {
+    /// A limiter with one limit, in memory, by the machine's clock.
+    ///
+    /// # Errors
+    /// If the limit is impossible.
+    pub fn new(limit: LimitSpec) -> Result<Self, BuildError> {
+        Self::builder().limit(limit).build()
+    }
+
+    /// A limiter to be described.
+    #[must_use]
+    pub fn builder() -> LimiterBuilder {
+        LimiterBuilder {
+            drafts: Vec::new(),
+            store: None,
+            clock: SystemClock::new,
+            observer: None,
+            waiters_max: 100_000,
+            jitter: Duration::ZERO,
+        }
+    }
+}
+
+/// What a limiter is made of.
+///
+/// The store is made when the limiter is, unless one is given: several limiters may share a store
+/// as an `Arc`, if their limits have different names.
+pub struct LimiterBuilder<S = MemoryStore, F = fn() -> SystemClock> {
+    drafts: Vec<Draft>,
+    store: Option<S>,
+    clock: F,
+    observer: Option<Box<dyn Observer>>,
+    waiters_max: usize,
+    jitter: Duration,
+}
+
+impl<S, F> LimiterBuilder<S, F> {
+    /// Adds a limit, named by its position: `limit-0`, `limit-1`.
+    #[must_use]
+    pub fn limit(self, limit: LimitSpec) -> Self {
+        let name = format!("limit-{}", self.drafts.len());
+        self.named(name, limit)
+    }
+
+    /// Adds a limit by name. The name is what snapshots, and other limiters of the same store,
+    /// know it by.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>, limit: LimitSpec) -> Self {
+        self.drafts.push(Draft { id: name.into(), spec: limit, calendar: None });
+        self
+    }
+
+    /// Adds a limit of so many units per day, week, month or year of a calendar.
+    #[cfg(feature = "time-zones")]
+    #[must_use]
+    pub fn calendar(
+        mut self,
+        name: impl Into<String>,
+        units: u64,
+        calendar: crate::Calendar,
+    ) -> Self {
+        let spec = calendar.limit(units);
+        self.drafts.push(Draft { id: name.into(), spec, calendar: Some(calendar) });
+        self
+    }
+
+    /// Keeps counters in this store.
+    #[must_use]
+    pub fn store<T>(self, store: T) -> LimiterBuilder<T, F> {
+        let Self { drafts, clock, observer, waiters_max, jitter, .. } = self;
+        LimiterBuilder { drafts, store: Some(store), clock, observer, waiters_max, jitter }
+    }
+
+    /// Tells the time by this clock.
+    #[must_use]
+    pub fn clock<C: Clock>(self, clock: C) -> LimiterBuilder<S, impl FnOnce() -> C> {
+        let Self { drafts, store, observer, waiters_max, jitter, .. } = self;
+        let clock = move || clock;
+        LimiterBuilder { drafts, store, clock, observer, waiters_max, jitter }
+    }
+
+    /// Tells somebody about every decision.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// How many may wait at once, over all keys; 100,000 if not said.
+    #[must_use]
+    pub fn max_waiters(mut self, max: usize) -> Self {
+        self.waiters_max = max;
+        self
+    }
+
+    /// Adds up to this much, at random, to every wait, so that those who were refused together do
+    /// not come back together.
+    #[must_use]
+    pub fn jitter(mut self, most: Duration) -> Self {
+        self.jitter = most;
+        self
+    }
+}
+
+impl<C: Clock, F: FnOnce() -> C> LimiterBuilder<MemoryStore, F> {
+    /// The limiter.
+    ///
+    /// # Errors
+    /// If there is no limit, or one is impossible, or two have the same name.
+    pub fn build(mut self) -> Result<Limiter<MemoryStore, C>, BuildError> {
+        self.store.get_or_insert_with(MemoryStore::new);
+        self.build_on()
+    }
+}
+
+impl<S: Store, C: Clock, F: FnOnce() -> C> LimiterBuilder<S, F> {
+    /// The limiter, on the store that was given; [`build`](LimiterBuilder::build) if none was.
+    ///
+    /// # Errors
+    /// If there is no limit, or one is impossible, or two have the same name, or no store was
+    /// given.
+    pub fn build_on(self) -> Result<Limiter<S, C>, BuildError> {
+        let Some(store) = self.store else { return Err(BuildError::NoStore) };
+        let policy = Policy::register(&store, self.drafts, Inherit::Used)?;
+        Ok(Limiter {
+            shared: Arc::new(Shared {
+                store,
+                clock: (self.clock)(),
+                policy: PolicyCell::new(policy),
+                observer: self.observer,
+                waiting: WaitingRoom::new(self.waiters_max),
+                jitter: self.jitter,
+                holders: Holders::new(),
+            }),
+        })
+    }
+}
+
+/// The answers of all limits of a request.
+#[derive(Clone, Debug)]
+pub struct Decisions {
+    /// The answer as a whole.
+    pub overall: Decision,
+    /// How much was admitted.
+    pub granted: u64,
+    /// What each limit said, in the order they were added.
+    pub each: SmallVec<[Decision; 4]>,
+}
+
+/// Ways to ask.
+impl<S: Store, C: Clock> Limiter<S, C> {
+    /// A request for a key, to be described further: `limiter.on("key").cost(5).check()`.
+    #[inline(always)]
+    pub fn on<'a, K: Key + ?Sized>(&'a self, key: &'a K) -> Request<'a, S, C, K> {
+        Request::new(self, key)
+    }
+
+    /// The time by the limiter's clock.
+    pub fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.shared.store
+    }
+
+    /// The limits in force, with their names.
+    pub fn limits(&self) -> Vec<Arc<Registered>> {
+        self.shared.policy.get().handles.to_vec()
+    }
+
+    /// How many are waiting now.
+    pub fn waiters(&self) -> usize {
+        self.shared.waiting.len()
+    }
+
+    /// Replaces the limits, named like those added by [`LimiterBuilder::limit`] if only one is
+    /// given, while everything goes on. What keys have used is carried over by name, as `inherit`
+    /// says, when each key is next seen.
+    ///
+    /// # Errors
+    /// As for building; the limits then stay as they were.
+    pub fn replace(
+        &self,
+        limits: impl IntoIterator<Item = (String, LimitSpec)>,
+        inherit: Inherit,
+    ) -> Result<(), BuildError> {
+        let drafts = limits.into_iter().map(|(id, spec)| Draft { id, spec, calendar: None });
+        let policy = Policy::register(&self.shared.store, drafts.collect(), inherit)?;
+        self.shared.policy.replace(policy);
+        Ok(())
+    }
+}
+
+/// Asking without waiting for anybody.
+impl<S: LocalStore, C: Clock> Limiter<S, C> {
+    /// Asks for one unit, and takes it if it is there.
+    #[inline(never)]
+    pub fn check<K: Key + ?Sized>(&self, key: &K) -> Decision {
+        self.on(key).check()
+    }
+
+    /// What a check would answer, without taking anything.
+    pub fn peek<K: Key + ?Sized>(&self, key: &K) -> Decision {
+        self.on(key).peek()
+    }
+
+    /// Takes as many of `units` as there are, and says how many.
+    pub fn up_to<K: Key + ?Sized>(&self, key: &K, units: u64) -> u64 {
+        self.on(key).cost(units).up_to().granted
+    }
+
+    /// Takes one unit whether it is there or not: the key may go into debt.
+    pub fn force<K: Key + ?Sized>(&self, key: &K) -> Decision {
+        self.on(key).force()
+    }
+
+    /// Gives `units` back, up to what is used.
+    pub fn refund<K: Key + ?Sized>(&self, key: &K, units: u64) -> Decision {
+        self.on(key).cost(units).refund()
+    }
+
+    /// Forgets a key.
+    pub fn reset<K: Key + ?Sized>(&self, key: &K) -> Decision {
+        self.on(key).reset()
+    }
+}
+
+/// A call as the store wants it, built and asked.
+impl<S: Store, C: Clock> Shared<S, C> {
+    fn conclude(&self, call: &Call<'_>, outcome: Outcome, answers: &[Answer]) -> Decision {
+        let decisions = answers.iter().map(|answer| &answer.decision);
+        // Without limits there would be nothing to join, and there is always one.
+        let decision =
+            join(outcome.allowed, decisions).unwrap_or(Decision::without_state(outcome.allowed, 0));
+        self.tell(call, &decision, answers);
+        decision
+    }
+
+    fn tell(&self, call: &Call<'_>, decision: &Decision, answers: &[Answer]) {
+        if let Some(observer) = &self.observer {
+            let (op, cost, items) = (call.op, call.cost, call.items);
+            observer.decided(&Event { op, cost, decision, items, answers });
+        }
+    }
+
+    /// Asks a store that answers at once; `then` sees what was asked and answered.
+    pub(crate) fn ask_now<R>(
+        &self,
+        key: &[u8],
+        op: Op<'_>,
+        cost: u64,
+        holder: u128,
+        then: impl FnOnce(&Policy, &Call<'_>, &[Answer], Outcome, Decision) -> R,
+    ) -> R
+    where
+        S: LocalStore,
+    {
+        let now = self.clock.now();
+        let policy = self.policy.get();
+        let items = policy.items(key, now);
+        let call = Call { op, items: &items, cost, now, holder };
+        let mut answers: SmallVec<[Answer; 4]> = smallvec![Answer::default(); items.len()];
+        let outcome = self.store.apply_now(&call, &mut answers);
+        let decision = self.conclude(&call, outcome, &answers);
+        then(&policy, &call, &answers, outcome, decision)
+    }
+
+    /// The shortest way: plain limits that were never replaced, nobody watching.
+    ///
+    /// Every return is a call in last place, so that the decision is written once, to where the
+    /// caller wants it: copying it costs as much as finding the key.
+    #[inline(always)]
+    pub(crate) fn check_now(&self, key: &[u8], cost: u64) -> Decision
+    where
+        S: LocalStore,
+    {
+        if self.observer.is_none() {
+            let plain = self.policy.plain();
+            if let [only] = plain {
+                return self.store.check_one(&Item::new(key, only), cost, self.clock.now());
+            }
+            if !plain.is_empty() {
+                return self.store.check_all(key, plain, cost, self.clock.now());
+            }
+        }
+        self.check_long(key, cost)
+    }
+
+    #[inline(never)]
+    fn check_long(&self, key: &[u8], cost: u64) -> Decision
+    where
+        S: LocalStore,
+    {
+        let policy = self.policy.get();
+        if self.observer.is_none() && !policy.plain().is_empty() {
+            return self.store.check_all(key, policy.plain(), cost, self.clock.now());
+        }
+        let holder = self.holders.next();
+        self.ask_now(key, Op::Check, cost, holder, |_, _, _, _, decision| decision)
+    }
+
+    /// Asks a store that takes its time.
+    pub(crate) async fn ask(
+        &self,
+        key: &[u8],
+        op: Op<'_>,
+        cost: u64,
+        holder: u128,
+    ) -> Result<Asked, S::Error> {
+        let now = self.clock.now();
+        let policy = self.policy.get();
+        let items = policy.items(key, now);
+        let call = Call { op, items: &items, cost, now, holder };
+        let mut answers: SmallVec<[Answer; 4]> = smallvec![Answer::default(); items.len()];
+        let outcome = self.store.apply(&call, &mut answers).await?;
+        let decision = self.conclude(&call, outcome, &answers);
+        let holding = outcome.allowed.then(|| Holding::new(&call, &policy.handles, &answers));
+        let each = answers.iter().map(|answer| answer.decision).collect();
+        let decisions = Decisions { overall: decision, granted: outcome.granted, each };
+        Ok(Asked { decisions, holding })
+    }
+}
+
+impl<S: Store, C: Clock> Shared<S, C> {
+    /// Asks for permits again on behalf of their holder, and for nothing else.
+    pub(crate) async fn renew(
+        &self,
+        key: &[u8],
+        cost: u64,
+        holder: u128,
+    ) -> Result<bool, S::Error> {
+        let now = self.clock.now();
+        let policy = self.policy.get();
+        let mut items = policy.items(key, now);
+        items.retain(|item| item.limit.limit().is_concurrency());
+        let call = Call { op: Op::Check, items: &items, cost, now, holder };
+        let mut answers: SmallVec<[Answer; 4]> = smallvec![Answer::default(); items.len()];
+        Ok(self.store.apply(&call, &mut answers).await?.allowed)
+    }
+}
+
+/// What came of asking.
+pub(crate) struct Asked {
+    pub(crate) decisions: Decisions,
+    /// What was taken, if the request was admitted.
+    pub(crate) holding: Option<Holding>,
+}

@@ -1,0 +1,146 @@
+//! The limits of a limiter, registered with its store.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidegate_core::{Inherit, LimitError, LimitSpec, Timestamp};
+use tidegate_store::{Item, RegisterError, Registered, Store};
+
+use crate::calendar::Calendar;
+
+/// A limiter could not be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A limit is impossible.
+    #[error("limit `{id}` cannot be built")]
+    Limit {
+        /// The id of the limit.
+        id: String,
+        /// What is wrong with it.
+        #[source]
+        source: LimitError,
+    },
+    /// Nothing to limit by.
+    #[error("a limiter needs at least one limit; add one with `limit`")]
+    NoLimits,
+    /// Nowhere to count.
+    #[error("no store was given; call `build` for memory, or give one with `store`")]
+    NoStore,
+    /// Two limits with one name.
+    #[error("two limits are named `{id}`")]
+    Twice {
+        /// The name.
+        id: String,
+    },
+    /// The store knows too many limits.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+}
+
+/// One limit as it is given to a builder.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    pub(crate) id: String,
+    pub(crate) spec: LimitSpec,
+    pub(crate) calendar: Option<Calendar>,
+}
+
+/// Limits with their handles.
+pub(crate) struct Policy {
+    pub(crate) handles: Box<[Arc<Registered>]>,
+    calendars: Box<[Option<Calendar>]>,
+    has_calendar: bool,
+    is_plain: bool,
+}
+
+pub(crate) type Items<'a> = SmallVec<[Item<'a>; 4]>;
+
+impl Policy {
+    pub(crate) fn register<S: Store>(
+        store: &S,
+        drafts: Vec<Draft>,
+        inherit: Inherit,
+    ) -> Result<Self, BuildError> {
+        if drafts.is_empty() {
+            return Err(BuildError::NoLimits);
+        }
+        for (index, draft) in drafts.iter().enumerate() {
+            if drafts[..index].iter().any(|earlier| earlier.id == draft.id) {
+                return Err(BuildError::Twice { id: draft.id.clone() });
+            }
+        }
+        let mut handles = Vec::with_capacity(drafts.len());
+        for Draft { id, spec, .. } in &drafts {
+            let limit =
+                spec.build().map_err(|source| BuildError::Limit { id: id.clone(), source })?;
+            handles.push(store.register(id, limit, inherit)?);
+        }
+        let calendars: Box<[_]> = drafts.into_iter().map(|draft| draft.calendar).collect();
+        let has_calendar = calendars.iter().any(Option::is_some);
+        let is_plain = !has_calendar && !handles.iter().any(|known| known.limit().is_concurrency());
+        Ok(Self { handles: handles.into(), calendars, has_calendar, is_plain })
+    }
+
+    /// The limits, if none needs a calendar or a holder; otherwise none.
+    #[inline(always)]
+    pub(crate) fn plain(&self) -> &[Arc<Registered>] {
+        if self.is_plain { &self.handles } else { &[] }
+    }
+
+    /// The items of a call for one key.
+    pub(crate) fn items<'a>(&'a self, key: &'a [u8], now: Timestamp) -> Items<'a> {
+        let mut items: Items<'a> =
+            self.handles.iter().map(|handle| Item::new(key, handle)).collect();
+        if self.has_calendar {
+            for (item, calendar) in items.iter_mut().zip(&self.calendars) {
+                item.windows = calendar.as_ref().map(|calendar| calendar.windows(now));
+            }
+        }
+        items
+    }
+}
+
+/// A policy that may be replaced while it is used.
+///
+/// Plain limits that were never replaced lie here, one step from the key; only after a replacement
+/// do readers pay for the swap.
+pub(crate) struct PolicyCell {
+    plain: SmallVec<[Arc<Registered>; 2]>,
+    first: Arc<Policy>,
+    replaced: AtomicBool,
+    current: ArcSwapOption<Policy>,
+}
+
+impl PolicyCell {
+    pub(crate) fn new(policy: Policy) -> Self {
+        Self {
+            plain: policy.plain().iter().cloned().collect(),
+            first: Arc::new(policy),
+            replaced: AtomicBool::new(false),
+            current: ArcSwapOption::empty(),
+        }
+    }
+
+    /// The limits, if all are plain and were never replaced; otherwise none.
+    #[inline(always)]
+    pub(crate) fn plain(&self) -> &[Arc<Registered>] {
+        if self.replaced.load(Ordering::Acquire) { &[] } else { &self.plain }
+    }
+
+    pub(crate) fn get(&self) -> Arc<Policy> {
+        if self.replaced.load(Ordering::Acquire)
+            && let Some(current) = self.current.load_full()
+        {
+            return current;
+        }
+        Arc::clone(&self.first)
+    }
+
+    pub(crate) fn replace(&self, policy: Policy) {
+        self.current.store(Some(Arc::new(policy)));
+        self.replaced.store(true, Ordering::Release);
+    }
+}

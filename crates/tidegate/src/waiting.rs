@@ -1,0 +1,293 @@
+//! Waiting for a limit: first come, first served, for each key.
+
+use std::collections::{HashMap, VecDeque};
+use std::error::Error;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use tidegate_core::{Decision, Retry, Timestamp};
+use tidegate_store::{Op, Store};
+
+use crate::clock::Clock;
+use crate::key::KeyBytes;
+use crate::limiter::{Asked, Shared};
+
+/// Why waiting ended without success.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WaitError<E: Error + 'static> {
+    /// The cost is more than the limit can ever hold.
+    #[error("the cost is more than the limit of {} can hold", .0.limit)]
+    Never(Decision),
+    /// It would take, or took, longer than allowed. The decision says how much longer.
+    #[error("not admitted in time")]
+    TooLong(Decision),
+    /// The bound on waiters is reached.
+    #[error("{max} are waiting already")]
+    TooManyWaiters {
+        /// The bound.
+        max: usize,
+    },
+    /// The store could not answer.
+    #[error("the store could not answer")]
+    Store(#[source] E),
+}
+
+/// Those who wait, by key.
+pub(crate) struct WaitingRoom {
+    max: usize,
+    queues: Mutex<Queues>,
+}
+
+#[derive(Default)]
+struct Queues {
+    by_key: HashMap<KeyBytes, VecDeque<Waiter>>,
+    len: usize,
+    next_id: u64,
+}
+
+struct Waiter {
+    id: u64,
+    /// Set while the waiter sleeps without a moment to wake at.
+    waker: Option<Waker>,
+    /// Something has changed since the waiter looked.
+    called: bool,
+}
+
+impl WaitingRoom {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, queues: Mutex::default() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queues().len
+    }
+
+    /// Tells the head of a key's queue that something has changed.
+    pub(crate) fn wake(&self, key: &[u8]) {
+        let waker = self.queues().by_key.get_mut(key).and_then(call_head);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes to the end of the queue; `None` if the room is full.
+    fn enter(&self, key: KeyBytes) -> Option<Place<'_>> {
+        let mut queues = self.queues();
+        if queues.len >= self.max {
+            return None;
+        }
+        queues.len += 1;
+        queues.next_id += 1;
+        let id = queues.next_id;
+        let queue = queues.by_key.entry(key.clone()).or_default();
+        queue.push_back(Waiter { id, waker: None, called: false });
+        Some(Place { room: self, key, id })
+    }
+}
+
+fn call_head(queue: &mut VecDeque<Waiter>) -> Option<Waker> {
+    let head = queue.front_mut()?;
+    head.called = true;
+    head.waker.take()
+}
+
+/// A place in the queue of a key. Dropping it frees the place.
+struct Place<'a> {
+    room: &'a WaitingRoom,
+    key: KeyBytes,
+    id: u64,
+}
+
+impl Place<'_> {
+    fn is_head(&self) -> bool {
+        let queues = self.room.queues();
+        let head = queues.by_key.get(&self.key).and_then(VecDeque::front);
+        head.is_some_and(|head| head.id == self.id)
+    }
+
+    /// Ready when the waiter is called: it has become the head, or something was given back.
+    fn poll_called(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut queues = self.room.queues();
+        let queue = queues.by_key.get_mut(&self.key);
+        let waiter = queue.and_then(|queue| queue.iter_mut().find(|waiter| waiter.id == self.id));
+        let Some(waiter) = waiter else { return Poll::Ready(()) };
+        if std::mem::take(&mut waiter.called) {
+            return Poll::Ready(());
+        }
+        waiter.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut queues = self.room.queues();
+        let mut waker = None;
+        if let Some(queue) = queues.by_key.get_mut(&self.key)
+            && let Some(position) = queue.iter().position(|waiter| waiter.id == self.id)
+        {
+            queue.remove(position);
+            if position == 0 {
+                waker = call_head(queue);
+            }
+            if queue.is_empty() {
+                queues.by_key.remove(&self.key);
+            }
+            queues.len -= 1;
+        }
+        drop(queues);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Waits until a cost is admitted, then takes it.
+pub(crate) async fn until_ready<S: Store, C: Clock>(
+    shared: &Shared<S, C>,
+    key: KeyBytes,
+    cost: u64,
+    most: Option<Duration>,
+) -> Result<Asked, WaitError<S::Error>> {
+    let deadline = most.map_or(Timestamp::MAX, |most| shared.clock.now() + most);
+    let holder = shared.holders.next();
+    let place = shared
+        .waiting
+        .enter(key.clone())
+        .ok_or(WaitError::TooManyWaiters { max: shared.waiting.max })?;
+    wait_for_turn(shared, &place, &key, cost, deadline).await?;
+    loop {
+        let asked = shared.ask(&key, Op::Check, cost, holder).await.map_err(WaitError::Store)?;
+        let decision = asked.decisions.overall;
+        if decision.allowed {
+            drop(place);
+            return hold(shared, asked, deadline).await;
+        }
+        let until = match decision.retry {
+            Retry::Never => return Err(WaitError::Never(decision)),
+            Retry::Unknown => deadline,
+            Retry::Now => shared.clock.now(),
+            Retry::After(wait) => {
+                if let Some(observer) = &shared.observer {
+                    observer.waiting(wait);
+                }
+                let ready = shared.clock.now() + wait;
+                if ready > deadline {
+                    return Err(WaitError::TooLong(decision));
+                }
+                (ready + jitter(shared.jitter)).min(deadline)
+            }
+        };
+        sleep_or_called(shared, &place, until).await;
+        if decision.retry == Retry::Unknown && shared.clock.now() >= deadline {
+            return Err(WaitError::TooLong(decision));
+        }
+    }
+}
+
+/// Waits to become the head of the queue.
+async fn wait_for_turn<S: Store, C: Clock>(
+    shared: &Shared<S, C>,
+    place: &Place<'_>,
+    key: &[u8],
+    cost: u64,
+    deadline: Timestamp,
+) -> Result<(), WaitError<S::Error>> {
+    while !place.is_head() {
+        sleep_or_called(shared, place, deadline).await;
+        if !place.is_head() && shared.clock.now() >= deadline {
+            let asked = shared.ask(key, Op::Peek, cost, 0).await.map_err(WaitError::Store)?;
+            return Err(WaitError::TooLong(asked.decisions.overall));
+        }
+    }
+    Ok(())
+}
+
+/// Holds what a shaper has admitted until its moment; gives it back if that is too late.
+async fn hold<S: Store, C: Clock>(
+    shared: &Shared<S, C>,
+    asked: Asked,
+    deadline: Timestamp,
+) -> Result<Asked, WaitError<S::Error>> {
+    let delay = asked.decisions.overall.delay;
+    if delay.is_zero() {
+        return Ok(asked);
+    }
+    let mut held = Returning { shared, asked: Some(asked) };
+    let ready = shared.clock.now() + delay;
+    if ready > deadline {
+        let decision = held.asked.as_ref().map(|asked| asked.decisions.overall);
+        return Err(WaitError::TooLong(decision.unwrap_or(Decision::without_state(false, 0))));
+    }
+    while shared.clock.now() < ready {
+        shared.clock.sleep_until(ready).await;
+    }
+    held.asked.take().ok_or(WaitError::TooManyWaiters { max: 0 })
+}
+
+/// Something admitted that goes back if nobody takes it over: its waiter was dropped, or late.
+struct Returning<'a, S: Store, C: Clock> {
+    shared: &'a Shared<S, C>,
+    asked: Option<Asked>,
+}
+
+impl<S: Store, C: Clock> Drop for Returning<'_, S, C> {
+    fn drop(&mut self) {
+        if let Some(holding) = self.asked.take().and_then(|asked| asked.holding) {
+            self.shared.store.settle_soon(holding, 0, self.shared.clock.now());
+        }
+    }
+}
+
+/// Sleeps until the moment, or until called earlier.
+async fn sleep_or_called<S: Store, C: Clock>(
+    shared: &Shared<S, C>,
+    place: &Place<'_>,
+    until: Timestamp,
+) {
+    let mut sleep = pin!(shared.clock.sleep_until(until));
+    poll_fn(|cx| match place.poll_called(cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => sleep.as_mut().poll(cx),
+    })
+    .await;
+}
+
+fn jitter(most: Duration) -> Duration {
+    let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+    if most == 0 {
+        return Duration::ZERO;
+    }
+    // Without random numbers there is no jitter, which is only less good.
+    let random = getrandom::u64().unwrap_or(0);
+    Duration::from_nanos(((u128::from(random) * u128::from(most)) >> 64) as u64)
+}
+
+/// Runs a future on this thread, which sleeps while it waits.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}

@@ -15,6 +15,7 @@ fn main() {
             speed::run(speed::Length::Full);
             memory::run();
         }
+        ["smoke"] => speed::run(speed::Length::Smoke),
         ["quick"] => speed::run(speed::Length::Quick),
         ["speed"] => speed::run(speed::Length::Full),
         ["memory"] => memory::run(),
@@ -23,7 +24,9 @@ fn main() {
         // One rival in a process of its own, so that nothing else is in its memory.
         ["fill", rival, keys] => memory::fill(rival, keys.parse().expect("a number of keys")),
         _ => {
-            eprintln!("usage: tidegate-bench [quick | speed | memory | only RIVAL WORKLOAD]");
+            eprintln!(
+                "usage: tidegate-bench [smoke | quick | speed | memory | only RIVAL WORKLOAD]"
+            );
             std::process::exit(2);
         }
     }

@@ -135,6 +135,9 @@ impl Decision {
 /// The decisions of several limits on one request, being joined into the one to act on.
 ///
 /// Remaining is the least, retry the longest of those that refuse, reset and delay the longest.
+/// That retry is exact where waiting only helps, which is everywhere but with soft limits and
+/// `initial`: there a limit may admit earlier and refuse again later.
+///
 /// `limit` and `rule` are those of the limit to report: the refusing one with the longest retry,
 /// otherwise the one nearest to its end; the first of equals. Limits in shadow are passed over.
 #[derive(Clone, Copy, Debug)]

@@ -41,6 +41,7 @@ fn assert_refused(table: &[(LimitSpec, &str)]) {
 #[test]
 fn parameters_of_other_algorithms() {
     let queue = Some(Queue { size: 1, max_delay: None });
+    let shaped = LimitSpec { queue, ..Limit::warm_up(rate(), SECOND) };
     let warm_up = Some(ColdStart { period: SECOND, cold_factor: 3 });
     assert_refused(&[
         (Limit::fixed_window(rate()).burst(9), "`burst` has no meaning for `fixed_window`"),
@@ -68,6 +69,7 @@ fn parameters_of_other_algorithms() {
             LimitSpec { queue, ..Limit::token_bucket(rate()) },
             "`queue` has no meaning for `token_bucket`",
         ),
+        (shaped, "`queue.size` has no meaning for `warm_up`"),
         (Limit::gcra(rate()).max_delay(SECOND), "`queue` has no meaning for `gcra`"),
         (Limit::token_bucket(rate()).lease(SECOND), "`lease` has no meaning for `token_bucket`"),
         (Limit::fixed_window(rate()).without_lease(), "`lease` has no meaning for `fixed_window`"),
@@ -123,6 +125,11 @@ fn nothing_where_something_has_to_be() {
             Limit::warm_up(rate(), SECOND).cold_factor(0),
             "`warm_up.cold_factor` is 0; it has to be at least 2",
         ),
+        // A factor of one was once called zero.
+        (
+            Limit::warm_up(rate(), SECOND).cold_factor(1),
+            "`warm_up.cold_factor` is 1; it has to be at least 2",
+        ),
         (
             Limit::gcra(rate()).soft(10, Duration::ZERO),
             "`soft.for` is 0; it has to be at least 1ns",
@@ -176,21 +183,13 @@ fn numbers_beyond_exact_arithmetic() {
             Limit::warm_up(Rate::per_second(7), Duration::from_secs(86_400 * 365 * 100)),
             "7 units per 1s with these sizes cannot be computed exactly in 128 bits",
         ),
+        (
+            soft(Limit::fixed_window(Rate::per_second(u64::MAX)), 1, SECOND),
+            "`soft.over` is 1 hundredths of a percent: added to 18446744073709551615 that is \
+             above 2^64",
+        ),
     ];
     assert_refused(&table);
-}
-
-#[test]
-fn a_factor_of_one_is_not_called_zero() {
-    let error = Limit::warm_up(rate(), SECOND).cold_factor(1).build().unwrap_err().to_string();
-    assert!(error.starts_with("`warm_up.cold_factor` is 1; "), "{error}");
-}
-
-#[test]
-fn an_allowance_that_overflows_is_named() {
-    let most = Limit::fixed_window(Rate::per_second(u64::MAX));
-    let error = soft(most, 1, SECOND).build().unwrap_err().to_string();
-    assert!(error.starts_with("`soft.over` "), "{error}");
 }
 
 #[test]

@@ -99,8 +99,10 @@ impl Registry {
         if let Some(known) = self.read(|inner| inner.find(id, &limit, inherit)) {
             return Ok(known);
         }
-        let full = self.read(|inner| inner.free.is_empty() && inner.by_index.len() >= self.max);
-        let used = if full { in_use() } else { Vec::new() };
+        let known = self.read(|inner| inner.by_index.len());
+        let full = known >= self.max && self.read(|inner| inner.free.is_empty());
+        let mut used = if full { in_use() } else { Vec::new() };
+        used.resize(known.max(used.len()), false);
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = inner.find(id, &limit, inherit) {
             return Ok(known);

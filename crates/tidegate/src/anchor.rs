@@ -1,8 +1,8 @@
 //! Where a clock's readings are anchored, shared by all threads and never in anybody's way.
 
-#[cfg(loom)]
+#[cfg(tidegate_loom)]
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
-#[cfg(not(loom))]
+#[cfg(not(tidegate_loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A straight line from a raw reading to wall time.
@@ -73,7 +73,7 @@ impl SharedAnchor {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, tidegate_loom))]
 mod tests {
     use loom::sync::Arc;
     use loom::thread;

@@ -74,14 +74,19 @@ impl Shared {
 
     #[cold]
     fn renew(&self) -> u64 {
-        let renewing = self.anchoring.try_lock();
+        // Waited for, though it is rare that somebody else is at it: two who look at the clocks
+        // side by side would disagree about the time.
+        let _renewing = self.anchoring.lock().unwrap_or_else(PoisonError::into_inner);
         let (raw, wall) = (self.ticks.raw(), wall_nanos());
         let old = self.anchor.load();
-        let time = old.time(self.ticks.delta_as_nanos(old.raw, raw));
-        if renewing.is_ok() {
-            self.anchor.store(Anchor { raw, wall, floor: time });
+        let elapsed = self.ticks.delta_as_nanos(old.raw, raw);
+        let time = old.time(elapsed);
+        if elapsed <= ANCHOR_AGE_MAX {
+            return time;
         }
-        time.max(wall)
+        let anchor = Anchor { raw, wall, floor: time };
+        self.anchor.store(anchor);
+        anchor.time(0)
     }
 }
 

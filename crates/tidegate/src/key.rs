@@ -1,6 +1,9 @@
 //! What can be counted.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -12,10 +15,90 @@ use smallvec::SmallVec;
 pub trait Key {
     /// Calls `f` with the bytes that stand for the key.
     fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R;
+
+    /// Calls `f` with the bytes that each limit counts, in their order; the last is for all limits
+    /// that are left. One for all, unless the key is [`Each`].
+    #[inline(always)]
+    fn with_parts<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> R {
+        self.with_bytes(|bytes| f(&[bytes]))
+    }
 }
+
+/// A key of its own for each limit: the first for the first limit, and so on.
+///
+/// All limits still decide together, all or nothing.
+///
+/// ```
+/// use tidegate::{Each, Limit, Limiter};
+///
+/// // 5 per second for each address, and 100 per second for all of them.
+/// let limiter = Limiter::builder()
+///     .limit(Limit::per_second(5))
+///     .limit(Limit::per_second(100))
+///     .build()?;
+/// let decision = limiter.check(&Each(("192.0.2.7", "everybody")));
+/// assert!(decision.allowed);
+/// # Ok::<(), tidegate::BuildError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Each<T>(pub T);
 
 /// A key's bytes, kept while something is waited for.
 pub(crate) type KeyBytes = SmallVec<[u8; 64]>;
+
+/// The bytes that each limit counts, kept while something is waited for.
+pub(crate) struct KeyParts {
+    /// What stands for the key as a whole.
+    pub(crate) whole: KeyBytes,
+    joined: KeyBytes,
+    ends: SmallVec<[usize; 4]>,
+}
+
+impl KeyParts {
+    pub(crate) fn new<K: Key + ?Sized>(key: &K) -> Self {
+        let whole = key.with_bytes(KeyBytes::from_slice);
+        let (mut joined, mut ends) = (KeyBytes::new(), SmallVec::new());
+        key.with_parts(|parts| {
+            for part in parts {
+                joined.extend_from_slice(part);
+                ends.push(joined.len());
+            }
+        });
+        Self { whole, joined, ends }
+    }
+
+    /// Whether limits count different parts, which other keys may share.
+    pub(crate) fn is_compound(&self) -> bool {
+        self.ends.len() > 1
+    }
+
+    pub(crate) fn slices(&self) -> SmallVec<[&[u8]; 4]> {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        starts.zip(&self.ends).map(|(start, end)| &self.joined[*start..*end]).collect()
+    }
+}
+
+impl<A: Key, B: Key> Key for Each<(A, B)> {
+    fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        self.0.with_bytes(f)
+    }
+
+    fn with_parts<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> R {
+        let (a, b) = &self.0;
+        a.with_bytes(|a| b.with_bytes(|b| f(&[a, b])))
+    }
+}
+
+impl<A: Key, B: Key, C: Key> Key for Each<(A, B, C)> {
+    fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        self.0.with_bytes(f)
+    }
+
+    fn with_parts<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> R {
+        let (a, b, c) = &self.0;
+        a.with_bytes(|a| b.with_bytes(|b| c.with_bytes(|c| f(&[a, b, c]))))
+    }
+}
 
 impl Key for str {
     #[inline(always)]
@@ -61,7 +144,7 @@ macro_rules! number_keys {
     )*};
 }
 
-number_keys!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128);
+number_keys!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
 
 impl Key for Ipv4Addr {
     fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
@@ -92,10 +175,34 @@ impl Key for () {
     }
 }
 
+macro_rules! pointer_keys {
+    ($($pointer:ident)*) => {$(
+        impl<K: Key + ?Sized> Key for $pointer<K> {
+            #[inline(always)]
+            fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+                K::with_bytes(self, f)
+            }
+        }
+    )*};
+}
+
+pointer_keys!(Arc Rc Box);
+
+impl Key for Cow<'_, str> {
+    fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(self.as_bytes())
+    }
+}
+
 impl<K: Key + ?Sized> Key for &K {
     #[inline(always)]
     fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         K::with_bytes(self, f)
+    }
+
+    #[inline(always)]
+    fn with_parts<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> R {
+        K::with_parts(self, f)
     }
 }
 

@@ -47,10 +47,10 @@ mod waiting;
 #[cfg(feature = "time-zones")]
 pub use calendar::{Calendar, CalendarUnit, UnknownTimeZone};
 pub use clock::{Clock, ManualClock, ManualSleep, SystemClock};
-pub use key::Key;
+pub use key::{Each, Key};
 pub use limiter::{Decisions, Limiter, LimiterBuilder};
 pub use observer::{Event, Observer};
-pub use policy::BuildError;
+pub use policy::{BuildError, Limits};
 pub use request::Request;
 pub use reservation::{Permit, Reservation};
 pub use tidegate_core::{
@@ -58,7 +58,8 @@ pub use tidegate_core::{
     LimitSpec, Queue, Rate, Refill, Retry, SoftSpec, Source, Timestamp, Window, Windows,
 };
 pub use tidegate_store::{
-    LiveKey, LocalStore, MemoryBuilder, MemoryError, MemoryStats, MemoryStore, OnFull, Registered,
-    Restored, SnapshotError, Store,
+    Answer, Call, HeldPart, Holding, Item, LiveKey, LocalStore, MemoryBuilder, MemoryError,
+    MemoryStats, MemoryStore, Mode, OnFull, Op, Outcome, RegisterError, Registered, Restored,
+    SnapshotError, Store,
 };
 pub use waiting::WaitError;

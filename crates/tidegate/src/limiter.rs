@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
-use tidegate_core::{Decision, Inherit, LimitSpec, Timestamp, join};
+use tidegate_core::{Ask, Decision, Inherit, LimitSpec, Retry, Timestamp, join};
 use tidegate_store::{
     Answer, Call, Holding, Item, LocalStore, MemoryStore, Op, Outcome, Registered, Store,
 };
 
 use crate::clock::{Clock, SystemClock};
 use crate::holder::Holders;
-use crate::key::Key;
+use crate::key::{Key, KeyParts};
 use crate::observer::{Event, Observer};
-use crate::policy::{BuildError, Draft, Policy, PolicyCell};
+use crate::policy::{BuildError, Limits, Policy, PolicyCell};
 use crate::request::Request;
 use crate::waiting::WaitingRoom;
 
@@ -75,7 +75,7 @@ impl Limiter {
     #[must_use]
     pub fn builder() -> LimiterBuilder {
         LimiterBuilder {
-            drafts: Vec::new(),
+            limits: Limits::new(),
             store: None,
             clock: SystemClock::new,
             observer: None,
@@ -90,7 +90,7 @@ impl Limiter {
 /// The store is made when the limiter is, unless one is given: several limiters may share a store
 /// as an `Arc`, if their limits have different names.
 pub struct LimiterBuilder<S = MemoryStore, F = fn() -> SystemClock> {
-    drafts: Vec<Draft>,
+    limits: Limits,
     store: Option<S>,
     clock: F,
     observer: Option<Box<dyn Observer>>,
@@ -101,16 +101,16 @@ pub struct LimiterBuilder<S = MemoryStore, F = fn() -> SystemClock> {
 impl<S, F> LimiterBuilder<S, F> {
     /// Adds a limit, named by its position: `limit-0`, `limit-1`.
     #[must_use]
-    pub fn limit(self, limit: LimitSpec) -> Self {
-        let name = format!("limit-{}", self.drafts.len());
-        self.named(name, limit)
+    pub fn limit(mut self, limit: LimitSpec) -> Self {
+        self.limits = self.limits.limit(limit);
+        self
     }
 
     /// Adds a limit by name. The name is what snapshots, and other limiters of the same store,
     /// know it by.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>, limit: LimitSpec) -> Self {
-        self.drafts.push(Draft { id: name.into(), spec: limit, calendar: None });
+        self.limits = self.limits.named(name, limit);
         self
     }
 
@@ -123,24 +123,23 @@ impl<S, F> LimiterBuilder<S, F> {
         units: u64,
         calendar: crate::Calendar,
     ) -> Self {
-        let spec = calendar.limit(units);
-        self.drafts.push(Draft { id: name.into(), spec, calendar: Some(calendar) });
+        self.limits = self.limits.calendar(name, units, calendar);
         self
     }
 
     /// Keeps counters in this store.
     #[must_use]
     pub fn store<T>(self, store: T) -> LimiterBuilder<T, F> {
-        let Self { drafts, clock, observer, waiters_max, jitter, .. } = self;
-        LimiterBuilder { drafts, store: Some(store), clock, observer, waiters_max, jitter }
+        let Self { limits, clock, observer, waiters_max, jitter, .. } = self;
+        LimiterBuilder { limits, store: Some(store), clock, observer, waiters_max, jitter }
     }
 
     /// Tells the time by this clock.
     #[must_use]
     pub fn clock<C: Clock>(self, clock: C) -> LimiterBuilder<S, impl FnOnce() -> C> {
-        let Self { drafts, store, observer, waiters_max, jitter, .. } = self;
+        let Self { limits, store, observer, waiters_max, jitter, .. } = self;
         let clock = move || clock;
-        LimiterBuilder { drafts, store, clock, observer, waiters_max, jitter }
+        LimiterBuilder { limits, store, clock, observer, waiters_max, jitter }
     }
 
     /// Tells somebody about every decision.
@@ -185,7 +184,7 @@ impl<S: Store, C: Clock, F: FnOnce() -> C> LimiterBuilder<S, F> {
     /// given.
     pub fn build_on(self) -> Result<Limiter<S, C>, BuildError> {
         let Some(store) = self.store else { return Err(BuildError::NoStore) };
-        let policy = Policy::register(&store, self.drafts, Inherit::Used)?;
+        let policy = Policy::register(&store, self.limits, Inherit::Used)?;
         Ok(Limiter {
             shared: Arc::new(Shared {
                 store,
@@ -239,20 +238,26 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.shared.waiting.len()
     }
 
-    /// Replaces the limits, named like those added by [`LimiterBuilder::limit`] if only one is
-    /// given, while everything goes on. What keys have used is carried over by name, as `inherit`
-    /// says, when each key is next seen.
+    /// Replaces the limits while everything goes on. What keys have used is carried over by the
+    /// names of the limits, as `inherit` says, when each key is next seen.
+    ///
+    /// ```
+    /// use tidegate::{Inherit, Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_minute(100))?;
+    /// limiter.on("key").cost(60).check();
+    /// limiter.replace([("limit-0", Limit::per_minute(200))], Inherit::Used)?;
+    /// assert_eq!(limiter.peek("key").remaining, 140);
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
     ///
     /// # Errors
     /// As for building; the limits then stay as they were.
-    pub fn replace(
-        &self,
-        limits: impl IntoIterator<Item = (String, LimitSpec)>,
-        inherit: Inherit,
-    ) -> Result<(), BuildError> {
-        let drafts = limits.into_iter().map(|(id, spec)| Draft { id, spec, calendar: None });
-        let policy = Policy::register(&self.shared.store, drafts.collect(), inherit)?;
+    pub fn replace(&self, limits: impl Into<Limits>, inherit: Inherit) -> Result<(), BuildError> {
+        let policy = Policy::register(&self.shared.store, limits.into(), inherit)?;
         self.shared.policy.replace(policy);
+        // There may be room now where there was none.
+        self.shared.waiting.wake_all();
         Ok(())
     }
 }
@@ -260,6 +265,9 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 /// Asking without waiting for anybody.
 impl<S: LocalStore, C: Clock> Limiter<S, C> {
     /// Asks for one unit, and takes it if it is there.
+    ///
+    /// A concurrency limit gives a permit that stays out until its lease ends, because nobody has
+    /// it in hand: use [`acquire`](Request::acquire) for one that is given back.
     #[inline(never)]
     pub fn check<K: Key + ?Sized>(&self, key: &K) -> Decision {
         self.on(key).check()
@@ -302,6 +310,17 @@ impl<S: Store, C: Clock> Shared<S, C> {
         decision
     }
 
+    /// Calls those who wait for what was given back.
+    fn wake_after(&self, op: Op<'_>, parts: &[&[u8]]) {
+        if !matches!(op, Op::Refund | Op::Reset | Op::GiveBack(_)) {
+            return;
+        }
+        match parts {
+            [only] => self.waiting.wake(only),
+            _ => self.waiting.wake_all(),
+        }
+    }
+
     fn tell(&self, call: &Call<'_>, decision: &Decision, answers: &[Answer]) {
         if let Some(observer) = &self.observer {
             let (op, cost, items) = (call.op, call.cost, call.items);
@@ -312,7 +331,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
     /// Asks a store that answers at once; `then` sees what was asked and answered.
     pub(crate) fn ask_now<R>(
         &self,
-        key: &[u8],
+        parts: &[&[u8]],
         op: Op<'_>,
         cost: u64,
         holder: u128,
@@ -323,10 +342,11 @@ impl<S: Store, C: Clock> Shared<S, C> {
     {
         let now = self.clock.now();
         let policy = self.policy.get();
-        let items = policy.items(key, now);
+        let items = policy.items(parts, now);
         let call = Call { op, items: &items, cost, now, holder };
         let mut answers: SmallVec<[Answer; 4]> = smallvec![Answer::default(); items.len()];
         let outcome = self.store.apply_now(&call, &mut answers);
+        self.wake_after(op, parts);
         let decision = self.conclude(&call, outcome, &answers);
         then(&policy, &call, &answers, outcome, decision)
     }
@@ -336,11 +356,11 @@ impl<S: Store, C: Clock> Shared<S, C> {
     /// Every return is a call in last place, so that the decision is written once, to where the
     /// caller wants it: copying it costs as much as finding the key.
     #[inline(always)]
-    pub(crate) fn check_now(&self, key: &[u8], cost: u64) -> Decision
+    pub(crate) fn check_now(&self, parts: &[&[u8]], cost: u64) -> Decision
     where
         S: LocalStore,
     {
-        if self.observer.is_none() {
+        if let ([key], None) = (parts, &self.observer) {
             let plain = self.policy.plain();
             if let [only] = plain {
                 return self.store.check_one(&Item::new(key, only), cost, self.clock.now());
@@ -349,36 +369,47 @@ impl<S: Store, C: Clock> Shared<S, C> {
                 return self.store.check_all(key, plain, cost, self.clock.now());
             }
         }
-        self.check_long(key, cost)
+        self.check_long(parts, cost)
     }
 
     #[inline(never)]
-    fn check_long(&self, key: &[u8], cost: u64) -> Decision
+    fn check_long(&self, parts: &[&[u8]], cost: u64) -> Decision
     where
         S: LocalStore,
     {
         let policy = self.policy.get();
-        if self.observer.is_none() && !policy.plain().is_empty() {
+        if let ([key], None) = (parts, &self.observer)
+            && !policy.plain().is_empty()
+        {
             return self.store.check_all(key, policy.plain(), cost, self.clock.now());
         }
         let holder = self.holders.next();
-        self.ask_now(key, Op::Check, cost, holder, |_, _, _, _, decision| decision)
+        self.ask_now(parts, Op::Check, cost, holder, |_, _, _, _, decision| decision)
+    }
+
+    /// The answer for a cost that no state could admit, if it is one.
+    pub(crate) fn never(&self, cost: u64) -> Option<Decision> {
+        let ask = Ask::at(self.clock.now());
+        let policy = self.policy.get();
+        let mut fresh = policy.handles.iter().map(|known| known.limit().peek(None, &ask, cost));
+        fresh.find(|decision| decision.retry == Retry::Never)
     }
 
     /// Asks a store that takes its time.
     pub(crate) async fn ask(
         &self,
-        key: &[u8],
+        key: &KeyParts,
         op: Op<'_>,
         cost: u64,
         holder: u128,
     ) -> Result<Asked, S::Error> {
         let now = self.clock.now();
         let policy = self.policy.get();
-        let items = policy.items(key, now);
+        let items = policy.items(&key.slices(), now);
         let call = Call { op, items: &items, cost, now, holder };
         let mut answers: SmallVec<[Answer; 4]> = smallvec![Answer::default(); items.len()];
         let outcome = self.store.apply(&call, &mut answers).await?;
+        self.wake_after(op, &key.slices());
         let decision = self.conclude(&call, outcome, &answers);
         let holding = outcome.allowed.then(|| Holding::new(&call, &policy.handles, &answers));
         let each = answers.iter().map(|answer| answer.decision).collect();
@@ -391,13 +422,13 @@ impl<S: Store, C: Clock> Shared<S, C> {
     /// Asks for permits again on behalf of their holder, and for nothing else.
     pub(crate) async fn renew(
         &self,
-        key: &[u8],
+        key: &KeyParts,
         cost: u64,
         holder: u128,
     ) -> Result<bool, S::Error> {
         let now = self.clock.now();
         let policy = self.policy.get();
-        let mut items = policy.items(key, now);
+        let mut items = policy.items(&key.slices(), now);
         items.retain(|item| item.limit.limit().is_concurrency());
         let call = Call { op: Op::Check, items: &items, cost, now, holder };
         let mut answers: SmallVec<[Answer; 4]> = smallvec![Answer::default(); items.len()];

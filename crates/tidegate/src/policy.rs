@@ -29,6 +29,12 @@ pub enum BuildError {
     /// Nowhere to count.
     #[error("no store was given; call `build` for memory, or give one with `store`")]
     NoStore,
+    /// A limit by the calendar, but no calendar.
+    #[error("limit `{id}` follows a calendar; add it with `calendar` instead of `limit`")]
+    NoCalendar {
+        /// The name of the limit.
+        id: String,
+    },
     /// Two limits with one name.
     #[error("two limits are named `{id}`")]
     Twice {
@@ -40,12 +46,62 @@ pub enum BuildError {
     Register(#[from] RegisterError),
 }
 
-/// One limit as it is given to a builder.
+/// Limits by name, in order: what a limiter is built from, and what replaces them.
+///
+/// ```
+/// use tidegate::{Limit, Limits};
+///
+/// let limits = Limits::new().named("burst", Limit::per_second(5)).limit(Limit::per_day(1000));
+/// # let _ = limits;
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    drafts: Vec<Draft>,
+}
+
 #[derive(Clone, Debug)]
-pub(crate) struct Draft {
-    pub(crate) id: String,
-    pub(crate) spec: LimitSpec,
-    pub(crate) calendar: Option<Calendar>,
+struct Draft {
+    id: String,
+    spec: LimitSpec,
+    calendar: Option<Calendar>,
+}
+
+impl Limits {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a limit, named by its position: `limit-0`, `limit-1`.
+    #[must_use]
+    pub fn limit(self, limit: LimitSpec) -> Self {
+        let name = format!("limit-{}", self.drafts.len());
+        self.named(name, limit)
+    }
+
+    /// Adds a limit by name. The name is what snapshots, and other limiters of the same store,
+    /// know it by.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>, limit: LimitSpec) -> Self {
+        self.drafts.push(Draft { id: name.into(), spec: limit, calendar: None });
+        self
+    }
+
+    /// Adds a limit of so many units per day, week, month or year of a calendar.
+    #[cfg(feature = "time-zones")]
+    #[must_use]
+    pub fn calendar(mut self, name: impl Into<String>, units: u64, calendar: Calendar) -> Self {
+        let spec = calendar.limit(units);
+        self.drafts.push(Draft { id: name.into(), spec, calendar: Some(calendar) });
+        self
+    }
+}
+
+impl<N: Into<String>, I: IntoIterator<Item = (N, LimitSpec)>> From<I> for Limits {
+    fn from(limits: I) -> Self {
+        limits.into_iter().fold(Self::new(), |limits, (name, spec)| limits.named(name, spec))
+    }
 }
 
 /// Limits with their handles.
@@ -61,7 +117,7 @@ pub(crate) type Items<'a> = SmallVec<[Item<'a>; 4]>;
 impl Policy {
     pub(crate) fn register<S: Store>(
         store: &S,
-        drafts: Vec<Draft>,
+        Limits { drafts }: Limits,
         inherit: Inherit,
     ) -> Result<Self, BuildError> {
         if drafts.is_empty() {
@@ -73,9 +129,12 @@ impl Policy {
             }
         }
         let mut handles = Vec::with_capacity(drafts.len());
-        for Draft { id, spec, .. } in &drafts {
+        for Draft { id, spec, calendar } in &drafts {
             let limit =
                 spec.build().map_err(|source| BuildError::Limit { id: id.clone(), source })?;
+            if limit.needs_calendar() && calendar.is_none() {
+                return Err(BuildError::NoCalendar { id: id.clone() });
+            }
             handles.push(store.register(id, limit, inherit)?);
         }
         let calendars: Box<[_]> = drafts.into_iter().map(|draft| draft.calendar).collect();
@@ -90,10 +149,12 @@ impl Policy {
         if self.is_plain { &self.handles } else { &[] }
     }
 
-    /// The items of a call for one key.
-    pub(crate) fn items<'a>(&'a self, key: &'a [u8], now: Timestamp) -> Items<'a> {
+    /// The items of a call: each limit with its part of the key, or with the last one.
+    pub(crate) fn items<'a>(&'a self, parts: &[&'a [u8]], now: Timestamp) -> Items<'a> {
+        let last = parts.last().copied().unwrap_or_default();
+        let parts = parts.iter().copied().chain(std::iter::repeat(last));
         let mut items: Items<'a> =
-            self.handles.iter().map(|handle| Item::new(key, handle)).collect();
+            self.handles.iter().zip(parts).map(|(handle, part)| Item::new(part, handle)).collect();
         if self.has_calendar {
             for (item, calendar) in items.iter_mut().zip(&self.calendars) {
                 item.windows = calendar.as_ref().map(|calendar| calendar.windows(now));

@@ -6,7 +6,7 @@ use tidegate_core::Decision;
 use tidegate_store::{Holding, LocalStore, Op, Store};
 
 use crate::clock::Clock;
-use crate::key::{Key, KeyBytes};
+use crate::key::{Key, KeyParts};
 use crate::limiter::{Asked, Decisions, Limiter};
 use crate::reservation::{Permit, Reservation};
 use crate::waiting::{self, WaitError};
@@ -45,13 +45,13 @@ impl<'a, S: Store, C: Clock, K: Key + ?Sized> Request<'a, S, C, K> {
         self
     }
 
-    fn bytes(&self) -> KeyBytes {
-        self.key.with_bytes(KeyBytes::from_slice)
+    fn parts(&self) -> KeyParts {
+        KeyParts::new(self.key)
     }
 
     async fn ask(&self, op: Op<'_>) -> Result<Decisions, S::Error> {
         let holder = self.limiter.shared.holders.next();
-        let asked = self.limiter.shared.ask(&self.bytes(), op, self.cost, holder).await?;
+        let asked = self.limiter.shared.ask(&self.parts(), op, self.cost, holder).await?;
         Ok(asked.decisions)
     }
 
@@ -143,7 +143,7 @@ impl<'a, S: Store, C: Clock, K: Key + ?Sized> Request<'a, S, C, K> {
     pub async fn reserve(self, most: Duration) -> Result<Reservation<S, C>, WaitError<S::Error>> {
         let asked = self.wait(Some(most)).await?;
         let decision = asked.decisions.overall;
-        Ok(Reservation::new(self.limiter.clone(), decision, asked.holding))
+        Ok(Reservation::new(self.limiter.clone(), self.parts(), decision, asked.holding))
     }
 
     /// Waits like [`until_ready_within`](Self::until_ready_within) for a permit, which is given
@@ -152,13 +152,12 @@ impl<'a, S: Store, C: Clock, K: Key + ?Sized> Request<'a, S, C, K> {
     /// # Errors
     /// As `until_ready_within`.
     pub async fn acquire_within(self, most: Duration) -> Result<Permit<S, C>, WaitError<S::Error>> {
-        let bytes = self.bytes();
         let asked = self.wait(Some(most)).await?;
-        Ok(Permit::new(self.limiter.clone(), bytes, asked.decisions.overall, asked.holding))
+        Ok(Permit::new(self.limiter.clone(), self.parts(), asked.decisions.overall, asked.holding))
     }
 
     async fn wait(&self, most: Option<Duration>) -> Result<Asked, WaitError<S::Error>> {
-        waiting::until_ready(&self.limiter.shared, self.bytes(), self.cost, most).await
+        waiting::until_ready(&self.limiter.shared, self.parts(), self.cost, most).await
     }
 
     /// [`until_ready_within`](Self::until_ready_within) for threads: blocks this one.
@@ -175,7 +174,7 @@ impl<S: LocalStore, C: Clock, K: Key + ?Sized> Request<'_, S, C, K> {
     /// Takes the units if all limits admit them.
     #[inline(always)]
     pub fn check(self) -> Decision {
-        self.key.with_bytes(|key| self.limiter.shared.check_now(key, self.cost))
+        self.key.with_parts(|parts| self.limiter.shared.check_now(parts, self.cost))
     }
 
     /// [`check`](Self::check) with the answer of every limit.
@@ -214,7 +213,7 @@ impl<S: LocalStore, C: Clock, K: Key + ?Sized> Request<'_, S, C, K> {
     /// The refusal.
     pub fn try_reserve(self) -> Result<Reservation<S, C>, Decision> {
         let (decision, holding) = self.hold()?;
-        Ok(Reservation::new(self.limiter.clone(), decision, Some(holding)))
+        Ok(Reservation::new(self.limiter.clone(), self.parts(), decision, Some(holding)))
     }
 
     /// Takes a permit, which is given back when it is dropped.
@@ -223,15 +222,15 @@ impl<S: LocalStore, C: Clock, K: Key + ?Sized> Request<'_, S, C, K> {
     /// The refusal.
     pub fn acquire(self) -> Result<Permit<S, C>, Decision> {
         let (decision, holding) = self.hold()?;
-        Ok(Permit::new(self.limiter.clone(), self.bytes(), decision, Some(holding)))
+        Ok(Permit::new(self.limiter.clone(), self.parts(), decision, Some(holding)))
     }
 
     fn hold(&self) -> Result<(Decision, Holding), Decision> {
         let shared = &self.limiter.shared;
         let holder = shared.holders.next();
-        self.key.with_bytes(|key| {
+        self.key.with_parts(|parts| {
             shared.ask_now(
-                key,
+                parts,
                 Op::Check,
                 self.cost,
                 holder,
@@ -248,8 +247,8 @@ impl<S: LocalStore, C: Clock, K: Key + ?Sized> Request<'_, S, C, K> {
     fn ask_now(&self, op: Op<'_>) -> Decisions {
         let shared = &self.limiter.shared;
         let holder = shared.holders.next();
-        self.key.with_bytes(|key| {
-            shared.ask_now(key, op, self.cost, holder, |_, _, answers, outcome, overall| {
+        self.key.with_parts(|parts| {
+            shared.ask_now(parts, op, self.cost, holder, |_, _, answers, outcome, overall| {
                 let each = answers.iter().map(|answer| answer.decision).collect();
                 Decisions { overall, granted: outcome.granted, each }
             })

@@ -6,7 +6,7 @@ use tidegate_core::Decision;
 use tidegate_store::{Holding, Store};
 
 use crate::clock::Clock;
-use crate::key::KeyBytes;
+use crate::key::KeyParts;
 use crate::limiter::Limiter;
 
 /// Units that were taken for something whose real cost is not known yet.
@@ -30,7 +30,8 @@ pub struct Reservation<S: Store, C: Clock> {
     held: Held<S, C>,
 }
 
-/// A place in flight, given back when it is dropped.
+/// A place in flight, given back when it is dropped. Other limits of the same limiter have counted
+/// the request for good.
 ///
 /// ```
 /// use tidegate::{Limit, Limiter};
@@ -45,11 +46,11 @@ pub struct Reservation<S: Store, C: Clock> {
 #[must_use = "a permit that is dropped is given back"]
 pub struct Permit<S: Store, C: Clock> {
     held: Held<S, C>,
-    key: KeyBytes,
 }
 
 struct Held<S: Store, C: Clock> {
     limiter: Limiter<S, C>,
+    key: KeyParts,
     decision: Decision,
     holding: Option<Holding>,
 }
@@ -59,6 +60,8 @@ impl<S: Store, C: Clock> Held<S, C> {
         if let Some(holding) = self.holding.take() {
             let shared = &self.limiter.shared;
             shared.store.settle_soon(holding, cost, shared.clock.now());
+            // Somebody may be waiting for just this.
+            shared.waiting.wake_sharers(&self.key);
         }
     }
 }
@@ -72,10 +75,11 @@ impl<S: Store, C: Clock> Drop for Held<S, C> {
 impl<S: Store, C: Clock> Reservation<S, C> {
     pub(crate) fn new(
         limiter: Limiter<S, C>,
+        key: KeyParts,
         decision: Decision,
         holding: Option<Holding>,
     ) -> Self {
-        Self { held: Held { limiter, decision, holding } }
+        Self { held: Held { limiter, key, decision, holding } }
     }
 
     /// What was decided when the units were taken.
@@ -97,11 +101,15 @@ impl<S: Store, C: Clock> Reservation<S, C> {
 impl<S: Store, C: Clock> Permit<S, C> {
     pub(crate) fn new(
         limiter: Limiter<S, C>,
-        key: KeyBytes,
+        key: KeyParts,
         decision: Decision,
-        holding: Option<Holding>,
+        mut holding: Option<Holding>,
     ) -> Self {
-        Self { held: Held { limiter, decision, holding }, key }
+        // What other limits have counted of the request stays counted when it is over.
+        if let Some(holding) = &mut holding {
+            holding.parts.retain(|part| part.limit.limit().is_concurrency());
+        }
+        Self { held: Held { limiter, key, decision, holding } }
     }
 
     /// What was decided when the permit was taken.
@@ -117,15 +125,7 @@ impl<S: Store, C: Clock> Permit<S, C> {
         let Some(holding) = &self.held.holding else { return Ok(false) };
         let shared = &self.held.limiter.shared;
         let (cost, holder) = (holding.cost, holding.holder);
-        shared.renew(&self.key, cost, holder).await
-    }
-}
-
-impl<S: Store, C: Clock> Drop for Permit<S, C> {
-    fn drop(&mut self) {
-        self.held.settle(0);
-        // Somebody may be waiting for just this.
-        self.held.limiter.shared.waiting.wake(&self.key);
+        shared.renew(&self.held.key, cost, holder).await
     }
 }
 

@@ -13,7 +13,7 @@ use tidegate_core::{Decision, Retry, Timestamp};
 use tidegate_store::{Op, Store};
 
 use crate::clock::Clock;
-use crate::key::KeyBytes;
+use crate::key::{KeyBytes, KeyParts};
 use crate::limiter::{Asked, Shared};
 
 /// Why waiting ended without success.
@@ -75,14 +75,30 @@ impl WaitingRoom {
         }
     }
 
+    /// Tells the heads of all queues.
+    pub(crate) fn wake_all(&self) {
+        let wakers: Vec<Waker> = self.queues().by_key.values_mut().filter_map(call_head).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Tells those who may wait for a part of a key.
+    pub(crate) fn wake_sharers(&self, key: &KeyParts) {
+        if key.is_compound() { self.wake_all() } else { self.wake(&key.whole) }
+    }
+
+    fn is_overfull(&self) -> bool {
+        self.len() > self.max
+    }
+
     fn queues(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes to the end of the queue; `None` if the room is full.
+    /// Goes to the end of the queue; `None` if the room is full. Who finds nobody before him may
+    /// not have to wait at all, and is counted when he does.
     fn enter(&self, key: KeyBytes) -> Option<Place<'_>> {
         let mut queues = self.queues();
-        if queues.len >= self.max {
+        if queues.len >= self.max && queues.by_key.contains_key(&key) {
             return None;
         }
         queues.len += 1;
@@ -154,16 +170,18 @@ impl Drop for Place<'_> {
 /// Waits until a cost is admitted, then takes it.
 pub(crate) async fn until_ready<S: Store, C: Clock>(
     shared: &Shared<S, C>,
-    key: KeyBytes,
+    key: KeyParts,
     cost: u64,
     most: Option<Duration>,
 ) -> Result<Asked, WaitError<S::Error>> {
     let deadline = most.map_or(Timestamp::MAX, |most| shared.clock.now() + most);
     let holder = shared.holders.next();
-    let place = shared
-        .waiting
-        .enter(key.clone())
-        .ok_or(WaitError::TooManyWaiters { max: shared.waiting.max })?;
+    let too_many = || WaitError::TooManyWaiters { max: shared.waiting.max };
+    if let Some(decision) = shared.never(cost) {
+        return Err(WaitError::Never(decision));
+    }
+    let place = shared.waiting.enter(key.whole.clone()).ok_or_else(too_many)?;
+    let mut has_told = false;
     wait_for_turn(shared, &place, &key, cost, deadline).await?;
     loop {
         let asked = shared.ask(&key, Op::Check, cost, holder).await.map_err(WaitError::Store)?;
@@ -172,17 +190,21 @@ pub(crate) async fn until_ready<S: Store, C: Clock>(
             drop(place);
             return hold(shared, asked, deadline).await;
         }
+        if shared.waiting.is_overfull() {
+            return Err(too_many());
+        }
         let until = match decision.retry {
             Retry::Never => return Err(WaitError::Never(decision)),
             Retry::Unknown => deadline,
             Retry::Now => shared.clock.now(),
             Retry::After(wait) => {
-                if let Some(observer) = &shared.observer {
-                    observer.waiting(wait);
-                }
                 let ready = shared.clock.now() + wait;
                 if ready > deadline {
                     return Err(WaitError::TooLong(decision));
+                }
+                if let (Some(observer), false) = (&shared.observer, has_told) {
+                    observer.waiting(wait);
+                    has_told = true;
                 }
                 (ready + jitter(shared.jitter)).min(deadline)
             }
@@ -198,7 +220,7 @@ pub(crate) async fn until_ready<S: Store, C: Clock>(
 async fn wait_for_turn<S: Store, C: Clock>(
     shared: &Shared<S, C>,
     place: &Place<'_>,
-    key: &[u8],
+    key: &KeyParts,
     cost: u64,
     deadline: Timestamp,
 ) -> Result<(), WaitError<S::Error>> {
@@ -225,8 +247,11 @@ async fn hold<S: Store, C: Clock>(
     let mut held = Returning { shared, asked: Some(asked) };
     let ready = shared.clock.now() + delay;
     if ready > deadline {
+        // It was admitted for later than it may be; as an answer that is a refusal.
+        let late = Retry::After(ready.since(deadline));
         let decision = held.asked.as_ref().map(|asked| asked.decisions.overall);
-        return Err(WaitError::TooLong(decision.unwrap_or(Decision::without_state(false, 0))));
+        let decision = decision.unwrap_or(Decision::without_state(false, 0));
+        return Err(WaitError::TooLong(Decision { allowed: false, retry: late, ..decision }));
     }
     while shared.clock.now() < ready {
         shared.clock.sleep_until(ready).await;

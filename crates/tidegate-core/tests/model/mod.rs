@@ -114,7 +114,9 @@ impl<M: Meter> Model<M> {
             }
             Act::Force(cost) => self.force(now, i128::from(cost)),
             Act::Refund(n) => {
-                self.meter.refund(now, i128::from(n));
+                if n > 0 {
+                    self.meter.refund(now, i128::from(n));
+                }
                 self.peek(now, 0)
             }
             Act::Reset => {

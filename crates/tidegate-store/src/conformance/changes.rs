@@ -5,10 +5,13 @@ use tidegate_core::{Inherit, Limit, LimitSpec, Rate, Refill};
 use super::referee::{Referee, START, secs};
 use crate::store::{Call, Item, Op, Store};
 
+/// An algorithm by its name, with so many units per hour.
+type Kind = (&'static str, fn(u64) -> LimitSpec);
+
 /// With 60 of 100 used, each way to inherit leaves what it says, of 200 and of 20.
 pub async fn changed_numbers_inherit<S: Store>(store: &S) {
     let mut referee = Referee::new(store, "changed_numbers_inherit");
-    let kinds: [(&str, fn(u64) -> LimitSpec); 5] = [
+    let kinds: [Kind; 5] = [
         ("fixed window", |units| Limit::fixed_window(Rate::per_hour(units))),
         ("token bucket", |units| Limit::token_bucket(Rate::per_hour(units))),
         ("sliding log", |units| Limit::sliding_log(Rate::per_hour(units))),

@@ -22,8 +22,8 @@ pub(crate) struct Shard {
     triples: Table<[u64; 3]>,
     quads: Table<[u64; 4]>,
     lists: Table<Option<State>>,
-    /// Where the next search for somebody to evict starts.
-    cursor: usize,
+    /// Says where the next search for somebody to evict starts.
+    random: u64,
     /// When all tables were last swept because the bound was met.
     swept_at: Timestamp,
     pub(crate) counts: Counts,
@@ -38,8 +38,10 @@ pub(crate) struct Counts {
     pub(crate) allowed: u64,
 }
 
-/// How many slots are looked at to find somebody to evict.
+/// How many keys are looked at to find somebody to evict.
 const SAMPLE: usize = 16;
+/// A linear congruential generator of full period; its upper half is random enough to sample by.
+const LCG: (u64, u64) = (6_364_136_223_846_793_005, 1_442_695_040_888_963_407);
 /// How often a shard that is full is swept as a whole, so that a flood does not sweep all the time.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How far before the first moment seen the origin is set, so that a clock may go back.
@@ -150,7 +152,9 @@ impl Shard {
     fn move_origin(&mut self, now: Timestamp, registry: &Registry) -> u64 {
         // What is spent by now would not be told from what lies just before the new origin.
         rebuild(&mut self.narrow, self.origin, &Ask::at(now), registry);
-        let origin = Timestamp::from_nanos(now.as_nanos().saturating_sub(MARGIN));
+        // Far enough from the end of time that what lies before an origin never seems to be after.
+        let origin = now.as_nanos().saturating_sub(MARGIN).min(u64::MAX - NARROW_HORIZON);
+        let origin = Timestamp::from_nanos(origin);
         let from = std::mem::replace(&mut self.origin, origin);
         let mut limits = Limits::new(registry);
         for slot in self.narrow.iter_mut() {
@@ -347,7 +351,10 @@ impl Shard {
     /// Drops the least harmful of a few: one that is spent, else, if that is allowed, the one
     /// nearest to full. Says whether it dropped one.
     fn evict(&mut self, ask: &Ask, room: Room<'_>) -> bool {
-        let (origin, start) = (self.origin, self.cursor);
+        let origin = self.origin;
+        // Places that cannot be foreseen, so that nobody is always among the same neighbours.
+        self.random = self.random.wrapping_mul(LCG.0).wrapping_add(LCG.1);
+        let random = self.random;
         let mut limits = Limits::new(room.registry);
         let largest = [
             self.narrow.len(),
@@ -361,7 +368,7 @@ impl Shard {
         .unwrap_or(0);
         let mut evicted = None;
         for_each_table!(self, |table| if evicted.is_none() && table.len() == largest {
-            let victim = least_harmful(table, start, origin, ask, &mut limits);
+            let victim = least_harmful(table, random, origin, ask, &mut limits);
             if let Some((position, share_used)) = victim
                 && (share_used == 0 || room.evicts)
             {
@@ -369,7 +376,6 @@ impl Shard {
                 evicted = Some(share_used);
             }
         });
-        self.cursor = self.cursor.wrapping_add(SAMPLE);
         match evicted {
             None => {}
             Some(0) => self.counts.evicted_spent += 1,
@@ -395,35 +401,27 @@ fn rebuild<V: Value>(table: &mut Table<V>, origin: Timestamp, ask: &Ask, registr
     });
 }
 
-/// Of the slots in use near `start`, the one to lose, with the share of its limit that is used
-/// (in 2^-32, zero if spent).
+/// Of a few keys, the one to lose, with the share of its limit that is used (in 2^-32, zero if it
+/// is spent).
 fn least_harmful<V: Value>(
     table: &Table<V>,
-    start: usize,
+    random: u64,
     origin: Timestamp,
     ask: &Ask,
     limits: &mut Limits<'_>,
 ) -> Option<(usize, u64)> {
-    let mut best = None;
-    let mut position = start;
-    // A sparse stretch may be empty; the whole table is not.
-    while best.is_none() && table.len() > 0 {
-        for candidate in table.sample(position, SAMPLE) {
-            let slot = table.at(candidate);
-            let share = match limits.get(slot.limit) {
-                None => 0,
-                Some(limit) if slot.value.is_spent(limit.limit(), origin, ask) => 0,
-                Some(limit) => slot
-                    .value
-                    .look(limit.limit(), origin, |state| share_used(limit.limit(), state, ask)),
-            };
-            if best.is_none_or(|(_, least)| share < least) {
-                best = Some((candidate, share));
-            }
-        }
-        position = position.wrapping_add(SAMPLE);
-    }
-    best
+    let shares = table.sample(random, SAMPLE).map(|position| {
+        let slot = table.at(position);
+        let share = match limits.get(slot.limit) {
+            None => 0,
+            Some(limit) if slot.value.is_spent(limit.limit(), origin, ask) => 0,
+            Some(limit) => slot
+                .value
+                .look(limit.limit(), origin, |state| share_used(limit.limit(), state, ask)),
+        };
+        (position, share)
+    });
+    shares.min_by_key(|(_, share)| *share)
 }
 
 /// The used share of a limit that is not spent, in 2^-32, at least 1.

@@ -163,11 +163,12 @@ impl<V: Default + Clone> Table<V> {
         self.slots.iter_mut().filter(|slot| !slot.is_empty())
     }
 
-    /// The positions in use among the next `count` from `start` on, going round.
-    pub(crate) fn sample(&self, start: usize, count: usize) -> impl Iterator<Item = usize> {
-        let total = self.slots.len();
-        let looked_at = (0..count.min(total)).map(move |offset| (start + offset) % total);
-        looked_at.filter(|position| !self.slots[*position].is_empty())
+    /// The next `count` positions in use, going round from a random one.
+    pub(crate) fn sample(&self, random: u64, count: usize) -> impl Iterator<Item = usize> {
+        let start = self.home(random >> 32);
+        let (before, after) = (0..start, start..self.slots.len());
+        let in_use = after.chain(before).filter(|position| !self.slots[*position].is_empty());
+        in_use.take(count)
     }
 
     /// The size of the table in memory, in bytes, without what values own elsewhere.

@@ -1,6 +1,6 @@
 //! The forms in which tables keep states: as few words as the limit allows.
 
-use tidegate_core::{Ask, Limit, State, Timestamp};
+use tidegate_core::{Ask, Limit, NARROW_HORIZON, State, Timestamp};
 
 /// A state in a slot.
 ///
@@ -46,7 +46,14 @@ impl Value for [u64; 1] {
 
     fn is_spent(&self, limit: &Limit, origin: Timestamp, ask: &Ask) -> bool {
         let since = ask.at.now.as_nanos().saturating_sub(origin.as_nanos());
-        limit.as_narrow().is_none_or(|narrow| narrow.is_spent(self[0], since))
+        limit.as_narrow().is_none_or(|narrow| {
+            if since <= NARROW_HORIZON {
+                narrow.is_spent(self[0], since)
+            } else {
+                // The clock has jumped, and the origin has not moved after it yet.
+                limit.is_spent(&narrow.widen(self[0], origin), ask)
+            }
+        })
     }
 }
 

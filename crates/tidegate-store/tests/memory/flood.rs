@@ -6,7 +6,7 @@ use tidegate_store::MemoryStore;
 use crate::support::{START, check, register};
 
 const KEYS: u64 = 10_000_000;
-const BOUND: usize = 20_000;
+const BOUND: usize = 100_000;
 
 /// A flood of distinct keys, as an attacker sends who makes up a new name for each request: the
 /// store stays within its bound, in keys and in bytes, and goes on answering.

@@ -43,10 +43,10 @@ pub const NAMES: [&str; 12] = [
 pub const BASE: &str = "governor String";
 
 pub fn build(name: &str, keys: u32, path: Path) -> Box<dyn Rival> {
-    // Admitted: a million a day out of a bucket that nobody empties, so that keys stay in use for
-    // the whole run and nobody gains by forgetting them. Refused: one a day.
+    // Admitted: one a minute out of a bucket that nobody empties, so that keys stay in use between
+    // two visits and nobody gains by forgetting them. Refused: one a day.
     let (units, burst) = match path {
-        Path::Allow => (1_000_000, 1_000_000_000),
+        Path::Allow => (1_440, 50_000_000),
         Path::Deny => (1, 1),
     };
     let rate = Rate::per_day(units);

@@ -19,6 +19,8 @@ pub(crate) struct Bucket {
     pub(crate) units: u64,
     /// Ticks per unit.
     pub(crate) period: u64,
+    /// 2^64 divided by `period`.
+    pub(crate) reciprocal: u64,
     /// Units that a full bucket holds.
     pub(crate) size: u64,
     /// Units that are missing when a key is first seen.
@@ -82,42 +84,53 @@ impl Bucket {
 
     /// What is used, in ticks.
     #[inline(always)]
-    fn used<W: Word>(&self, paid_at: W, now: u64) -> W {
+    pub(crate) fn used<W: Word>(&self, paid_at: W, now: u64) -> W {
         paid_at.minus(W::small_product(now, self.units))
     }
 
+    // What follows speaks of what is used, in ticks, and no more of time.
+
     #[inline(always)]
-    fn is_too_late<W: Word>(&self, paid_at: W, now: u64) -> bool {
+    fn is_too_late<W: Word>(&self, used: W) -> bool {
         match self.queue {
             None | Some(u64::MAX) => false,
-            Some(max_delay) => self.used(paid_at, now) > W::product(max_delay, self.units),
+            Some(max_delay) => used > W::product(max_delay, self.units),
         }
     }
 
     #[inline(always)]
-    fn fits<W: Word>(&self, paid_at: W, now: u64, n: u64, cap: u64) -> bool {
-        self.used(paid_at, now).plus(W::small_product(n, self.period))
-            <= W::small_product(cap, self.period)
-            && !self.is_too_late(paid_at, now)
+    pub(crate) fn fits<W: Word>(&self, used: W, n: u64, cap: u64) -> bool {
+        used.plus(W::small_product(n, self.period)) <= W::small_product(cap, self.period)
+            && !self.is_too_late(used)
     }
 
     #[inline(always)]
-    fn room<W: Word>(&self, paid_at: W, now: u64, cap: u64) -> u64 {
-        if self.is_too_late(paid_at, now) {
+    pub(crate) fn room<W: Word>(&self, used: W, cap: u64) -> u64 {
+        if self.is_too_late(used) {
             return 0;
         }
-        W::small_product(cap, self.period).minus(self.used(paid_at, now)).over(self.period)
+        W::small_product(cap, self.period).minus(used).small_over(self.period, self.reciprocal)
     }
 
-    fn wait<W: Word>(&self, paid_at: W, now: u64, n: u64, cap: u64) -> u64 {
-        let used = self.used(paid_at, now);
-        let beyond =
-            used.plus(W::small_product(n, self.period)).minus(W::small_product(cap, self.period));
+    fn wait<W: Word>(&self, used: W, n: u64, cap: u64) -> u64 {
+        let wanted = used.plus(W::small_product(n, self.period));
+        let beyond = wanted.minus(W::small_product(cap, self.period));
         let late = match self.queue {
             None | Some(u64::MAX) => W::default(),
             Some(max_delay) => used.minus(W::product(max_delay, self.units)),
         };
         beyond.max(late).over_up(self.units)
+    }
+
+    /// The time in which what is used is paid.
+    #[inline(always)]
+    pub(crate) fn payment<W: Word>(&self, used: W) -> u64 {
+        used.over_up(self.units)
+    }
+
+    #[inline(always)]
+    pub(crate) fn delay<W: Word>(&self, used: W) -> u64 {
+        if self.queue.is_some() { self.payment(used) } else { 0 }
     }
 
     fn refund<W: Word>(&self, paid_at: &mut W, now: u64, ticks: W) {
@@ -143,21 +156,21 @@ macro_rules! bucket_algorithm {
 
             #[inline(always)]
             fn fits(&self, state: &$word, ask: &Ask, n: u64, cap: u64) -> bool {
-                self.0.fits(*state, ask.now(), n, cap)
+                self.0.fits(self.0.used(*state, ask.now()), n, cap)
             }
 
             #[inline(always)]
             fn room(&self, state: &$word, ask: &Ask, cap: u64) -> u64 {
-                self.0.room(*state, ask.now(), cap)
+                self.0.room(self.0.used(*state, ask.now()), cap)
             }
 
             fn wait(&self, state: &$word, ask: &Ask, n: u64, cap: u64) -> Option<u64> {
-                Some(self.0.wait(*state, ask.now(), n, cap))
+                Some(self.0.wait(self.0.used(*state, ask.now()), n, cap))
             }
 
             #[inline(always)]
             fn reset_after(&self, state: &$word, ask: &Ask) -> Option<u64> {
-                Some(self.0.used(*state, ask.now()).over_up(self.0.units))
+                Some(self.0.payment(self.0.used(*state, ask.now())))
             }
 
             #[inline(always)]
@@ -197,15 +210,12 @@ macro_rules! bucket_algorithm {
 
             #[inline(always)]
             fn delay(&self, state: &$word, ask: &Ask) -> u64 {
-                match self.0.queue {
-                    None => 0,
-                    Some(_) => self.0.used(*state, ask.now()).over_up(self.0.units),
-                }
+                self.0.delay(self.0.used(*state, ask.now()))
             }
 
             fn forget_after(&self, state: &$word, ask: &Ask) -> Option<u64> {
                 let end = state.plus(self.0.memory());
-                Some(self.0.used(end, ask.now()).over_up(self.0.units))
+                Some(self.0.payment(self.0.used(end, ask.now())))
             }
         }
     };

@@ -14,7 +14,7 @@ use crate::sliding_log::SlidingLog;
 use crate::spec::{AlgorithmName, Align, ColdStart, Compare, Lease, LimitSpec, Refill, SoftSpec};
 use crate::time::nanos;
 use crate::warm_up::{self, WarmUp};
-use crate::word::gcd;
+use crate::word::{gcd, reciprocal};
 
 /// How long a permit lasts if nobody says.
 const LEASE_DEFAULT: Duration = Duration::from_secs(60);
@@ -131,7 +131,14 @@ impl LimitSpec {
         if u128::from(units) > 1 << 62 || ticks > 1 << 125 {
             return Err(LimitError::TooFine { units: self.rate.units, period: self.rate.period });
         }
-        Ok(Bucket { units, period, size, missing: self.missing(size)?, queue })
+        Ok(Bucket {
+            units,
+            period,
+            reciprocal: reciprocal(period),
+            size,
+            missing: self.missing(size)?,
+            queue,
+        })
     }
 
     fn warming(&self) -> Result<WarmUp, LimitError> {

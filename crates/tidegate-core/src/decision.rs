@@ -3,7 +3,6 @@
 use core::time::Duration;
 
 /// The answer to one request under one limit, or the summary of several.
-#[must_use = "a decision that nobody reads limits nothing"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether the request may go on.
@@ -169,10 +168,68 @@ impl Speaker {
             (false, true) => false,
             (false, false) => other.retry.rank() > self.retry.rank(),
             (true, true) => {
-                u128::from(other.remaining) * u128::from(self.limit)
-                    < u128::from(self.remaining) * u128::from(other.limit)
+                is_nearer_to_its_end((other.remaining, other.limit), (self.remaining, self.limit))
             }
         }
+    }
+}
+
+/// Whether the first has less remaining of its limit, in proportion, than the second.
+#[inline(always)]
+fn is_nearer_to_its_end((remaining, limit): (u64, u64), (other, other_limit): (u64, u64)) -> bool {
+    u128::from(remaining) * u128::from(other_limit) < u128::from(other) * u128::from(limit)
+}
+
+/// [`Joint`] for requests that all limits admit, where there is less to compare.
+#[derive(Clone, Copy, Debug)]
+pub struct Admissions {
+    remaining: u64,
+    reset: u64,
+    delay: u64,
+    /// What remains of the limit to report, the limit, and which it is.
+    speaker: (u64, u64, u32),
+}
+
+impl Admissions {
+    /// Of no limits yet.
+    #[inline(always)]
+    pub fn new() -> Self {
+        Self { remaining: u64::MAX, reset: 0, delay: 0, speaker: (1, 0, 0) }
+    }
+
+    /// One more, its times in nanoseconds.
+    #[inline(always)]
+    pub fn add(&mut self, rule: u32, limit: u64, remaining: u64, reset: u64, delay: u64) {
+        self.remaining = self.remaining.min(remaining);
+        self.reset = self.reset.max(reset);
+        self.delay = self.delay.max(delay);
+        let (least, of, _) = self.speaker;
+        // The first one always is, since what was made up before it has infinitely much left.
+        if of == 0 || is_nearer_to_its_end((remaining, limit), (least, of)) {
+            self.speaker = (remaining, limit, rule);
+        }
+    }
+
+    /// The whole.
+    #[inline(always)]
+    pub fn finish(self) -> Decision {
+        Decision {
+            allowed: true,
+            limit: self.speaker.1,
+            remaining: self.remaining,
+            retry: Retry::Now,
+            reset_after: Some(Duration::from_nanos(self.reset)),
+            delay: Duration::from_nanos(self.delay),
+            rule: self.speaker.2,
+            source: Source::Store,
+            soft: false,
+        }
+    }
+}
+
+impl Default for Admissions {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -52,10 +52,10 @@ mod word;
 pub use algorithm::{Action, Ask, Taken};
 pub use bucket::NARROW_HORIZON;
 pub use codec::WORDS_MAX;
-pub use decision::{Decision, Joint, Retry, Source, join};
+pub use decision::{Admissions, Decision, Joint, Retry, Source, join};
 pub use error::LimitError;
 pub use limit::Limit;
-pub use narrow::Narrow;
+pub use narrow::{Level, Narrow};
 pub use rate::Rate;
 pub use reconfigure::Inherit;
 pub use spec::{

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::algorithm::{Action, Algorithm, Ask, Engine, Taken};
 use crate::bucket;
-use crate::decision::Decision;
+use crate::decision::{Admissions, Decision};
 use crate::limit::{Kind, Limit};
 use crate::state::{Body, State};
 use crate::time::Timestamp;
@@ -30,6 +30,14 @@ use crate::time::Timestamp;
 pub struct Narrow<'a> {
     limit: &'a Limit,
     bucket: bucket::Narrow,
+}
+
+/// What is used of a narrow bucket at a moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Level {
+    used: u64,
+    /// The state, rolled to the moment.
+    rolled: u64,
 }
 
 impl Limit {
@@ -103,6 +111,35 @@ impl Narrow<'_> {
             return decision;
         }
         engine.look(&rolled, 0, &ask, cost)
+    }
+
+    /// What is used of the bucket at a moment.
+    #[inline(always)]
+    pub fn level(&self, state: u64, now: u64) -> Level {
+        let bucket = &self.bucket.0;
+        let mut rolled = state;
+        self.bucket.roll(&mut rolled, &at(now));
+        Level { used: bucket.used(rolled, now), rolled }
+    }
+
+    /// Whether a cost would be admitted at a level.
+    #[inline(always)]
+    pub fn level_fits(&self, level: Level, cost: u64) -> bool {
+        let bucket = &self.bucket.0;
+        cost <= bucket.size && bucket.fits(level.used, cost, bucket.size)
+    }
+
+    /// Takes a cost that fits from a level, adds the answer to those of other limits, and gives
+    /// the state to keep.
+    #[inline(always)]
+    pub fn take_from(&self, level: Level, cost: u64, rule: u32, others: &mut Admissions) -> u64 {
+        let bucket = &self.bucket.0;
+        let ticks = cost.wrapping_mul(bucket.period);
+        let used = level.used + ticks;
+        let remaining = bucket.room(used, bucket.size);
+        let (reset, delay) = (bucket.payment(used), bucket.delay(level.used));
+        others.add(rule, bucket.size, remaining, reset, delay);
+        level.rolled + ticks
     }
 
     /// Whether the state equals no state by now.

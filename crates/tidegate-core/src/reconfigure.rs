@@ -61,14 +61,7 @@ impl Limit {
         if self.kind == old.kind && self.frame == old.frame {
             return Some(state.clone());
         }
-        let same_reckoning = match (&self.kind, &old.kind) {
-            (Kind::Concurrency(_), Kind::Concurrency(_)) => true,
-            (Kind::FixedWindow(new), Kind::FixedWindow(old)) => new == old,
-            (Kind::SlidingCounter(new), Kind::SlidingCounter(old)) => new.length == old.length,
-            (Kind::SlidingLog(new), Kind::SlidingLog(old)) => new.length == old.length,
-            _ => false,
-        };
-        if same_reckoning && (self.is_concurrency() || inherit == Inherit::Used) {
+        if self.counts_like(old) && (self.is_concurrency() || inherit == Inherit::Used) {
             return Some(State { body: state.body.clone(), episode: 0 });
         }
         if inherit == Inherit::Reset {
@@ -80,6 +73,18 @@ impl Limit {
         }
         let used = inherit.used(old.used(state, ask), old.limit(), self.limit());
         self.having_used(used, ask)
+    }
+
+    /// Whether states and marks of the other limit mean the same under this one: the same windows
+    /// or list, whatever the number of units.
+    pub fn counts_like(&self, other: &Self) -> bool {
+        match (&self.kind, &other.kind) {
+            (Kind::Concurrency(_), Kind::Concurrency(_)) => true,
+            (Kind::FixedWindow(one), Kind::FixedWindow(two)) => one == two,
+            (Kind::SlidingCounter(one), Kind::SlidingCounter(two)) => one.length == two.length,
+            (Kind::SlidingLog(one), Kind::SlidingLog(two)) => one.length == two.length,
+            _ => false,
+        }
     }
 
     /// Buckets keep fractions of a unit, and debt.

@@ -33,7 +33,8 @@ pub use calls::{
 };
 pub use changes::{
     changed_algorithms_inherit, changed_numbers_inherit, registering_again_changes_nothing,
-    reservations_outlive_changes,
+    reservations_are_settled_before_keys_move, reservations_outlive_changes,
+    settling_in_full_leaves_changes_alone,
 };
 pub use examples::{
     endpoint_and_address, five_rewards_per_week, ten_accounts_per_day,
@@ -99,6 +100,8 @@ async fn stories<S: Store>(store: &S) {
     changed_algorithms_inherit(store).await;
     registering_again_changes_nothing(store).await;
     reservations_outlive_changes(store).await;
+    reservations_are_settled_before_keys_move(store).await;
+    settling_in_full_leaves_changes_alone(store).await;
 
     retry_is_exact(store).await;
     a_clock_going_back_gives_nothing(store).await;

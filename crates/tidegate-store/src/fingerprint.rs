@@ -31,13 +31,13 @@ impl Seed {
     /// The fingerprint of a key, before any limit.
     #[inline(always)]
     pub(crate) fn hash(&self, bytes: &[u8]) -> Fingerprint {
-        Fingerprint(rapidhash_v3_inline::<true, true, true>(bytes, &self.secrets))
+        Fingerprint::of_key(rapidhash_v3_inline::<true, true, true>(bytes, &self.secrets))
     }
 
     /// The salt of a limit: another function of the same secret, so that a key and the id of a
     /// limit that read the same have nothing to do with each other.
-    pub(crate) fn salt(&self, id: &str) -> Fingerprint {
-        Fingerprint(prf(prf(self.words, b"salts"), id.as_bytes())[0])
+    pub(crate) fn salt(&self, id: &str) -> u64 {
+        prf(prf(self.words, b"salts"), id.as_bytes())[0]
     }
 }
 
@@ -53,14 +53,25 @@ fn prf(key: [u64; 2], bytes: &[u8]) -> [u64; 2] {
 ///
 /// The chance that any two of a million are the same is below 3 in 10^8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Fingerprint(pub(crate) u64);
+pub(crate) struct Fingerprint {
+    /// What is compared.
+    pub(crate) id: u64,
+    /// Where the key belongs in a table. It is the same under all limits, so that those of one key
+    /// are neighbours and share a cache line.
+    pub(crate) place: u32,
+}
 
 impl Fingerprint {
-    /// A key's fingerprint under one limit. Combining is reversible, so that no two keys of the
-    /// same limit become the same by it.
     #[inline(always)]
-    pub(crate) fn under(self, salt: Self) -> Self {
-        Self(self.0 ^ salt.0)
+    pub(crate) fn of_key(hash: u64) -> Self {
+        Self { id: hash, place: hash as u32 }
+    }
+
+    /// A key's fingerprint under one limit. Salting is reversible, so that no two keys of the same
+    /// limit become the same by it.
+    #[inline(always)]
+    pub(crate) fn under(self, salt: u64) -> Self {
+        Self { id: self.id ^ salt, place: self.place }
     }
 }
 
@@ -72,7 +83,7 @@ mod tests {
     #[test]
     fn a_key_and_an_id_that_read_the_same_are_not_the_same() {
         let seed = Seed::new([1, 2]);
-        assert_ne!(seed.hash(b"a"), seed.salt("a"));
+        assert_ne!(seed.hash(b"a").id, seed.salt("a"));
         let swapped =
             (seed.hash(b"a").under(seed.salt("b")), seed.hash(b"b").under(seed.salt("a")));
         assert_ne!(swapped.0, swapped.1);
@@ -82,8 +93,8 @@ mod tests {
     #[test]
     fn fingerprints_are_the_same_for_ever() {
         let seed = Seed::new([1, 2]);
-        assert_eq!(seed.hash(b"user:42"), Fingerprint(KNOWN_HASH));
-        assert_eq!(seed.salt("limit-0"), Fingerprint(KNOWN_SALT));
+        assert_eq!(seed.hash(b"user:42").id, KNOWN_HASH);
+        assert_eq!(seed.salt("limit-0"), KNOWN_SALT);
     }
 
     const KNOWN_HASH: u64 = 8_254_466_510_959_284_573;
@@ -91,7 +102,7 @@ mod tests {
 
     #[test]
     fn every_word_of_the_seed_counts() {
-        let hashes = [[1, 2], [1, 3], [2, 2]].map(|words| Seed::new(words).hash(b"key").0);
+        let hashes = [[1, 2], [1, 3], [2, 2]].map(|words| Seed::new(words).hash(b"key").id);
         assert!(hashes[0] != hashes[1] && hashes[0] != hashes[2] && hashes[1] != hashes[2]);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tidegate_core::{Inherit, Limit};
 
-use crate::fingerprint::{Fingerprint, Seed};
+use crate::fingerprint::Seed;
 
 /// A limit that a store knows: the handle by which calls name it.
 pub struct Registered {
@@ -15,7 +15,7 @@ pub struct Registered {
     limit: Limit,
     inherit: Inherit,
     pub(crate) index: u32,
-    pub(crate) salt: Fingerprint,
+    pub(crate) salt: u64,
     /// Whether keys may exist that were counted under an earlier limit of the same id.
     has_past: AtomicBool,
 }
@@ -142,7 +142,7 @@ impl Inner {
         id: &str,
         limit: Limit,
         inherit: Inherit,
-        salt: Fingerprint,
+        salt: u64,
     ) -> Arc<Registered> {
         let mut has_past = false;
         for earlier in self.named(id) {

@@ -182,6 +182,11 @@ macro_rules! pointer_keys {
             fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
                 K::with_bytes(self, f)
             }
+
+            #[inline(always)]
+            fn with_parts<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> R {
+                K::with_parts(self, f)
+            }
         }
     )*};
 }

@@ -245,7 +245,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// use tidegate::{Inherit, Limit, Limiter};
     ///
     /// let limiter = Limiter::new(Limit::per_minute(100))?;
-    /// limiter.on("key").cost(60).check();
+    /// assert!(limiter.on("key").cost(60).check().allowed);
     /// limiter.replace([("limit-0", Limit::per_minute(200))], Inherit::Used)?;
     /// assert_eq!(limiter.peek("key").remaining, 140);
     /// # Ok::<(), tidegate::BuildError>(())
@@ -268,17 +268,20 @@ impl<S: LocalStore, C: Clock> Limiter<S, C> {
     ///
     /// A concurrency limit gives a permit that stays out until its lease ends, because nobody has
     /// it in hand: use [`acquire`](Request::acquire) for one that is given back.
+    #[must_use = "a decision that nobody reads limits nothing"]
     #[inline(never)]
     pub fn check<K: Key + ?Sized>(&self, key: &K) -> Decision {
         self.on(key).check()
     }
 
     /// What a check would answer, without taking anything.
+    #[must_use]
     pub fn peek<K: Key + ?Sized>(&self, key: &K) -> Decision {
         self.on(key).peek()
     }
 
     /// Takes as many of `units` as there are, and says how many.
+    #[must_use = "only so many units were taken"]
     pub fn up_to<K: Key + ?Sized>(&self, key: &K, units: u64) -> u64 {
         self.on(key).cost(units).up_to().granted
     }
@@ -316,9 +319,15 @@ impl<S: Store, C: Clock> Shared<S, C> {
             return;
         }
         match parts {
-            [only] => self.waiting.wake(only),
+            [only] => self.waiting.wake(only, false),
             _ => self.waiting.wake_all(),
         }
+    }
+
+    /// Brings what was taken to its real cost, and calls those who wait for the rest.
+    pub(crate) fn give_back(&self, holding: Holding, cost: u64, key: &KeyParts) {
+        self.store.settle_soon(holding, cost, self.clock.now());
+        self.waiting.wake(&key.whole, key.is_compound());
     }
 
     fn tell(&self, call: &Call<'_>, decision: &Decision, answers: &[Answer]) {
@@ -414,7 +423,11 @@ impl<S: Store, C: Clock> Shared<S, C> {
         let holding = outcome.allowed.then(|| Holding::new(&call, &policy.handles, &answers));
         let each = answers.iter().map(|answer| answer.decision).collect();
         let decisions = Decisions { overall: decision, granted: outcome.granted, each };
-        Ok(Asked { decisions, holding })
+        let may_come_early = items
+            .iter()
+            .zip(&answers)
+            .any(|(item, answer)| !answer.decision.allowed && item.limit.limit().is_concurrency());
+        Ok(Asked { decisions, holding, may_come_early })
     }
 }
 
@@ -441,4 +454,6 @@ pub(crate) struct Asked {
     pub(crate) decisions: Decisions,
     /// What was taken, if the request was admitted.
     pub(crate) holding: Option<Holding>,
+    /// Whether it was refused for permits, which somebody may give back at any time.
+    pub(crate) may_come_early: bool,
 }

@@ -167,27 +167,50 @@ impl<'a, S: Store, C: Clock, K: Key + ?Sized> Request<'a, S, C, K> {
     pub fn wait_blocking(self, most: Duration) -> Result<Decision, WaitError<S::Error>> {
         waiting::block_on(self.until_ready_within(most))
     }
+
+    /// [`reserve`](Self::reserve) for threads: blocks this one.
+    ///
+    /// # Errors
+    /// As `until_ready_within`.
+    pub fn reserve_blocking(
+        self,
+        most: Duration,
+    ) -> Result<Reservation<S, C>, WaitError<S::Error>> {
+        waiting::block_on(self.reserve(most))
+    }
+
+    /// [`acquire_within`](Self::acquire_within) for threads: blocks this one.
+    ///
+    /// # Errors
+    /// As `until_ready_within`.
+    pub fn acquire_blocking(self, most: Duration) -> Result<Permit<S, C>, WaitError<S::Error>> {
+        waiting::block_on(self.acquire_within(most))
+    }
 }
 
 /// Ends that answer at once.
 impl<S: LocalStore, C: Clock, K: Key + ?Sized> Request<'_, S, C, K> {
     /// Takes the units if all limits admit them.
+    #[must_use = "a decision that nobody reads limits nothing"]
     #[inline(always)]
     pub fn check(self) -> Decision {
         self.key.with_parts(|parts| self.limiter.shared.check_now(parts, self.cost))
     }
 
     /// [`check`](Self::check) with the answer of every limit.
+    #[must_use = "a decision that nobody reads limits nothing"]
     pub fn check_each(self) -> Decisions {
         self.ask_now(Op::Check)
     }
 
     /// Answers as a check would, and takes nothing.
+    #[must_use]
     pub fn peek(self) -> Decision {
         self.ask_now(Op::Peek).overall
     }
 
     /// Takes as many of the units as all limits admit.
+    #[must_use = "only so many units were taken"]
     pub fn up_to(self) -> Decisions {
         self.ask_now(Op::UpTo)
     }

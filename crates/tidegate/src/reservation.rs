@@ -58,10 +58,7 @@ struct Held<S: Store, C: Clock> {
 impl<S: Store, C: Clock> Held<S, C> {
     fn settle(&mut self, cost: u64) {
         if let Some(holding) = self.holding.take() {
-            let shared = &self.limiter.shared;
-            shared.store.settle_soon(holding, cost, shared.clock.now());
-            // Somebody may be waiting for just this.
-            shared.waiting.wake_sharers(&self.key);
+            self.limiter.shared.give_back(holding, cost, &self.key);
         }
     }
 }

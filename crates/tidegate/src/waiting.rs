@@ -47,6 +47,8 @@ pub(crate) struct WaitingRoom {
 struct Queues {
     by_key: HashMap<KeyBytes, VecDeque<Waiter>>,
     len: usize,
+    /// How many of them wait for a key of several parts.
+    compound: usize,
     next_id: u64,
 }
 
@@ -67,9 +69,16 @@ impl WaitingRoom {
         self.queues().len
     }
 
-    /// Tells the head of a key's queue that something has changed.
-    pub(crate) fn wake(&self, key: &[u8]) {
-        let waker = self.queues().by_key.get_mut(key).and_then(call_head);
+    /// Tells those that something was given back who may wait for it: the head of the key's queue,
+    /// or, where keys share parts, the heads of all.
+    pub(crate) fn wake(&self, key: &[u8], is_compound: bool) {
+        let mut queues = self.queues();
+        if is_compound || queues.compound > 0 {
+            drop(queues);
+            return self.wake_all();
+        }
+        let waker = queues.by_key.get_mut(key).and_then(call_head);
+        drop(queues);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -81,32 +90,26 @@ impl WaitingRoom {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Tells those who may wait for a part of a key.
-    pub(crate) fn wake_sharers(&self, key: &KeyParts) {
-        if key.is_compound() { self.wake_all() } else { self.wake(&key.whole) }
-    }
-
-    fn is_overfull(&self) -> bool {
-        self.len() > self.max
-    }
-
     fn queues(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Goes to the end of the queue; `None` if the room is full. Who finds nobody before him may
     /// not have to wait at all, and is counted when he does.
-    fn enter(&self, key: KeyBytes) -> Option<Place<'_>> {
+    fn enter(&self, key: &KeyParts) -> Option<Place<'_>> {
         let mut queues = self.queues();
-        if queues.len >= self.max && queues.by_key.contains_key(&key) {
+        let is_surplus = queues.len >= self.max;
+        if is_surplus && queues.by_key.contains_key(&key.whole) {
             return None;
         }
         queues.len += 1;
+        queues.compound += usize::from(key.is_compound());
         queues.next_id += 1;
         let id = queues.next_id;
-        let queue = queues.by_key.entry(key.clone()).or_default();
+        let queue = queues.by_key.entry(key.whole.clone()).or_default();
         queue.push_back(Waiter { id, waker: None, called: false });
-        Some(Place { room: self, key, id })
+        let (key, is_compound) = (key.whole.clone(), key.is_compound());
+        Some(Place { room: self, key, is_compound, id, is_surplus })
     }
 }
 
@@ -120,7 +123,10 @@ fn call_head(queue: &mut VecDeque<Waiter>) -> Option<Waker> {
 struct Place<'a> {
     room: &'a WaitingRoom,
     key: KeyBytes,
+    is_compound: bool,
     id: u64,
+    /// One more than the room has places for: welcome only if there is nothing to wait for.
+    is_surplus: bool,
 }
 
 impl Place<'_> {
@@ -159,6 +165,7 @@ impl Drop for Place<'_> {
                 queues.by_key.remove(&self.key);
             }
             queues.len -= 1;
+            queues.compound -= usize::from(self.is_compound);
         }
         drop(queues);
         if let Some(waker) = waker {
@@ -180,7 +187,7 @@ pub(crate) async fn until_ready<S: Store, C: Clock>(
     if let Some(decision) = shared.never(cost) {
         return Err(WaitError::Never(decision));
     }
-    let place = shared.waiting.enter(key.whole.clone()).ok_or_else(too_many)?;
+    let place = shared.waiting.enter(&key).ok_or_else(too_many)?;
     let mut has_told = false;
     wait_for_turn(shared, &place, &key, cost, deadline).await?;
     loop {
@@ -188,31 +195,27 @@ pub(crate) async fn until_ready<S: Store, C: Clock>(
         let decision = asked.decisions.overall;
         if decision.allowed {
             drop(place);
-            return hold(shared, asked, deadline).await;
+            return hold(shared, &key, asked, deadline).await;
         }
-        if shared.waiting.is_overfull() {
+        if place.is_surplus {
             return Err(too_many());
         }
-        let until = match decision.retry {
+        let now = shared.clock.now();
+        let ready = match decision.retry {
             Retry::Never => return Err(WaitError::Never(decision)),
             Retry::Unknown => deadline,
-            Retry::Now => shared.clock.now(),
-            Retry::After(wait) => {
-                let ready = shared.clock.now() + wait;
-                if ready > deadline {
-                    return Err(WaitError::TooLong(decision));
-                }
-                if let (Some(observer), false) = (&shared.observer, has_told) {
-                    observer.waiting(wait);
-                    has_told = true;
-                }
-                (ready + jitter(shared.jitter)).min(deadline)
-            }
+            Retry::Now => now,
+            Retry::After(wait) => now + wait,
         };
-        sleep_or_called(shared, &place, until).await;
-        if decision.retry == Retry::Unknown && shared.clock.now() >= deadline {
+        // Permits come back before their leases end; everything else comes when it comes.
+        if now >= deadline || (ready > deadline && !asked.may_come_early) {
             return Err(WaitError::TooLong(decision));
         }
+        if let (Some(observer), false) = (&shared.observer, has_told) {
+            observer.waiting(ready.since(now));
+            has_told = true;
+        }
+        sleep_or_called(shared, &place, (ready + jitter(shared.jitter)).min(deadline)).await;
     }
 }
 
@@ -237,6 +240,7 @@ async fn wait_for_turn<S: Store, C: Clock>(
 /// Holds what a shaper has admitted until its moment; gives it back if that is too late.
 async fn hold<S: Store, C: Clock>(
     shared: &Shared<S, C>,
+    key: &KeyParts,
     asked: Asked,
     deadline: Timestamp,
 ) -> Result<Asked, WaitError<S::Error>> {
@@ -244,7 +248,7 @@ async fn hold<S: Store, C: Clock>(
     if delay.is_zero() {
         return Ok(asked);
     }
-    let mut held = Returning { shared, asked: Some(asked) };
+    let mut held = Returning { shared, key, asked: Some(asked) };
     let ready = shared.clock.now() + delay;
     if ready > deadline {
         // It was admitted for later than it may be; as an answer that is a refusal.
@@ -262,13 +266,14 @@ async fn hold<S: Store, C: Clock>(
 /// Something admitted that goes back if nobody takes it over: its waiter was dropped, or late.
 struct Returning<'a, S: Store, C: Clock> {
     shared: &'a Shared<S, C>,
+    key: &'a KeyParts,
     asked: Option<Asked>,
 }
 
 impl<S: Store, C: Clock> Drop for Returning<'_, S, C> {
     fn drop(&mut self) {
         if let Some(holding) = self.asked.take().and_then(|asked| asked.holding) {
-            self.shared.store.settle_soon(holding, 0, self.shared.clock.now());
+            self.shared.give_back(holding, 0, self.key);
         }
     }
 }

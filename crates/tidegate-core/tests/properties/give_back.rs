@@ -2,11 +2,11 @@
 //! time has paid since, is never paid a second time.
 
 use proptest::prelude::*;
-use tidegate_core::{LimitSpec, Taken};
+use tidegate_core::{Align, Limit, LimitSpec, Rate, Taken};
 
 use crate::model::Act;
 use crate::support::ledger::Ledger;
-use crate::support::{Key, Step, config, limits, requests, start, unsteady_history};
+use crate::support::{Key, Step, config, limits, nanos, ns, requests, start, unsteady_history};
 
 /// Requests, and which of the takings that still stand is called off after each, if one is.
 type Life = Vec<(Step, Option<prop::sample::Index>)>;
@@ -105,6 +105,40 @@ fn keeps_distance(spec: LimitSpec, start: u64, life: &Life) -> Result<(), TestCa
     Ok(())
 }
 
+/// Windows that begin at a time of their own, logs and counters know exactly what was whose.
+fn exact() -> impl Strategy<Value = LimitSpec> {
+    let specs = prop_oneof![limits::fixed_windows(), limits::logs(), limits::counters()];
+    specs.prop_map(|mut spec| {
+        if spec.align == Align::FirstRequest {
+            spec.align = Align::Epoch;
+        }
+        spec.count_rejected = false;
+        spec
+    })
+}
+
+/// After some takings were called off, the key is as one that never took them.
+fn leaves_no_trace(spec: LimitSpec, start: u64, life: &Life) -> Result<(), TestCaseError> {
+    let mut account = Account::new(spec, start);
+    let mut kept: Vec<(usize, u64, u64)> = Vec::new();
+    for (id, (step, choice)) in life.iter().enumerate() {
+        if let Some((cost, _)) = account.ask(id, step) {
+            kept.push((id, account.key.now, cost));
+        }
+        if let Some(gone) = account.call_off(*choice) {
+            kept.retain(|(id, ..)| *id != gone);
+        }
+    }
+    let mut twin = Key::new(spec, start);
+    for (_, now, cost) in kept {
+        twin.now = now;
+        let _ = twin.run(Act::Force(cost));
+    }
+    twin.now = account.key.now;
+    prop_assert_eq!(account.key.peek(1), twin.peek(1), "{}", spec);
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -120,6 +154,35 @@ proptest! {
         spec in limits::any_soft(), start in start(), life in life(),
     ) {
         keeps_within(spec, start, &life)?;
+    }
+
+    #[test]
+    fn windows_logs_and_counters_forget_it_wholly(
+        spec in exact(), start in start(), life in life(),
+    ) {
+        leaves_no_trace(spec, start, &life)?;
+    }
+
+    /// A bucket gives back what time would have left of the taking if it had been alone.
+    #[test]
+    fn buckets_give_back_what_time_has_not_paid(
+        period in 1..1_000u64, before in 0..50u64, cost in 1..50u64, after in 0..50u64,
+        later in 0..60_000u64,
+    ) {
+        let rate = Rate::new(1, ns(period));
+        let mut key = Key::new(Limit::gcra(rate).burst(150), 1_000_000);
+        let used = |key: &Key| nanos(key.peek(0).reset_after.unwrap());
+        let _ = key.check(before);
+        let _ = key.check(cost);
+        let taken = key.limit.taken(key.state.as_ref().unwrap(), &key.ask(), cost);
+        let _ = key.check(after);
+        key.now += later;
+        let all = used(&key);
+        let ask = key.ask();
+        let _ = key.limit.give_back(&mut key.state, &ask, &taken);
+        // One unit per period: what is used and what is left of it are times.
+        let outstanding = (cost * period).saturating_sub(later);
+        prop_assert_eq!(used(&key), all - outstanding);
     }
 
     #[test]

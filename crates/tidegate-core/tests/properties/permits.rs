@@ -194,6 +194,29 @@ proptest! {
         prop_assert_eq!(key.state, before);
     }
 
+    /// When the last lease has ended, and not before, nobody can tell the key from a new one.
+    #[test]
+    fn forgetting_goes_unnoticed(
+        spec in limits::permits(), past in unsteady_life(), future in steady_life(),
+    ) {
+        let mut key = Key::new(spec);
+        for step in &past {
+            let _ = key.step(step);
+        }
+        let Some(state) = key.state.clone() else { return Ok(()) };
+        let Some(after) = key.limit.forget_after(&state, &key.ask(0)) else { return Ok(()) };
+        if !after.is_zero() {
+            key.now += nanos(after) - 1;
+            prop_assert!(!key.limit.is_spent(&state, &key.ask(0)));
+            key.now += 1;
+        }
+        prop_assert!(key.limit.is_spent(&state, &key.ask(0)));
+        let mut forgetful = Key { limit: key.limit.clone(), state: None, now: key.now };
+        for step in &future {
+            prop_assert_eq!(key.step(step), forgetful.step(step));
+        }
+    }
+
     /// Giving back by the taking is releasing, when every permit has a holder of its own.
     #[test]
     fn given_back_permits_are_free(spec in limits::permits(), life in steady_life()) {

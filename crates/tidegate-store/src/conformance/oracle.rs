@@ -192,20 +192,24 @@ impl Oracle {
         let Some(reserved) = self.reserved.remove(&id).filter(|known| now < known.ends) else {
             return false;
         };
+        if cost == reserved.cost {
+            return true;
+        }
         for ReservedPart { place, factor, taken } in reserved.parts {
-            let place = place.at(now);
-            let state = self.state(&place);
+            let kept = self.kept.get(&(place.id.clone(), place.key.clone())).cloned();
+            // A key that a changed limit has taken over stays there.
+            let limit = kept.as_ref().map_or(&place.limit, |kept| &kept.limit).clone();
+            let alike = limit == place.limit || limit.counts_like(&place.limit);
+            let state = kept.map(|kept| kept.state);
+            let place = Place { limit: limit.clone(), ..place.at(now) };
             let mut part = Part { place, factor, members: Vec::new(), state };
-            let limit = part.place.limit.clone();
-            if cost == reserved.cost {
-                // Nothing is to be done, and so nothing is.
-            } else if cost < reserved.cost {
-                let taken = Taken { cost: part.units(reserved.cost - cost), ..taken };
-                let _ = limit.give_back(&mut part.state, &part.place.ask, &taken);
-            } else {
+            if cost > reserved.cost {
                 // A holder has a number of permits; of everything else, more is used.
                 let held = if limit.is_concurrency() { 0 } else { reserved.cost };
                 part.settle(cost - held, Action::Force);
+            } else if alike {
+                let taken = Taken { cost: part.units(reserved.cost - cost), ..taken };
+                let _ = limit.give_back(&mut part.state, &part.place.ask, &taken);
             }
             self.keep(part);
         }

@@ -29,7 +29,7 @@ struct Plan<'a> {
     units: u64,
     /// The shard, as a position among those locked.
     shard: usize,
-    /// The first item that counts the same key under the same limit; it acts for all of them.
+    /// The first item that counts the same key under the same id; it acts for all of them.
     leader: usize,
     fits: bool,
     /// A new key that finds no room.
@@ -112,9 +112,8 @@ impl MemoryStore {
         let mut plans = Plans::with_capacity(call.items.len());
         for (index, (item, key)) in call.items.iter().zip(keys).enumerate() {
             let fingerprint = key.under(item.limit.salt);
-            let same = |plan: &Plan<'_>| {
-                plan.fingerprint == fingerprint && plan.limit.index == item.limit.index
-            };
+            // Two handles of one id are one limit: the first is the one that counts.
+            let same = |plan: &Plan<'_>| plan.fingerprint == fingerprint;
             let leader = plans.iter().position(same).unwrap_or(index);
             let window = item.windows.map(|windows| windows.around(call.now));
             let plan = Plan {

@@ -276,7 +276,7 @@ impl MemoryStore {
                 if !limit.is_spent(entry.state, &ask) {
                     live.push((
                         entry.limit.index,
-                        u128::from(entry.fingerprint.0),
+                        u128::from(entry.fingerprint.id),
                         limit.peek(Some(entry.state), &ask, 0),
                     ));
                 }
@@ -289,7 +289,7 @@ impl MemoryStore {
 
     /// What stands for a key under a limit in [`live_keys`](Self::live_keys).
     pub fn fingerprint(&self, key: &[u8], limit: &Registered) -> u128 {
-        Slot::new(self.seed.hash(key).under(limit.salt), 0, ()).fingerprint().0.into()
+        Slot::new(self.seed.hash(key).under(limit.salt), 0, ()).fingerprint().id.into()
     }
 
     fn room(&self) -> Room<'_> {
@@ -304,7 +304,7 @@ impl MemoryStore {
     #[inline(always)]
     fn shard_of(&self, key: Fingerprint) -> usize {
         // A shift by all 64 bits, when there is one shard, is not a shift.
-        key.0.checked_shr(self.shard_shift).unwrap_or(0) as usize
+        key.id.checked_shr(self.shard_shift).unwrap_or(0) as usize
     }
 
     /// Which limits still have keys, by index.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Action, Ask, Decision, Joint, Timestamp};
+use tidegate_core::{Admissions, Ask, Decision, Joint, Level, Timestamp};
 
 use super::MemoryStore;
 use super::shard::{Full, Shard};
@@ -68,6 +68,7 @@ impl MemoryStore {
         let mut shard = self.shards[self.shard_of(key)].lock();
         let since = shard.since_origin(now, &self.registry);
         let mut positions = [0; MOST];
+        let mut levels = [Level::default(); MOST];
         let mut allowed = true;
         for (index, limit) in limits.iter().enumerate() {
             let narrow = limit.limit().as_narrow()?;
@@ -79,25 +80,40 @@ impl MemoryStore {
                 return None;
             }
             positions[index] = found;
-            allowed &= narrow.fits(Some(slot.value[0]), since, cost);
+            levels[index] = narrow.level(slot.value[0], since);
+            allowed &= narrow.level_fits(levels[index], cost);
         }
+        if !allowed {
+            return self.refuse_narrow(&shard, limits, &positions, since, cost);
+        }
+        let mut admissions = Admissions::new();
+        for (index, limit) in limits.iter().enumerate() {
+            let narrow = limit.limit().as_narrow()?;
+            let kept = narrow.take_from(levels[index], cost, index as u32, &mut admissions);
+            shard.narrow.at_mut(positions[index]).value = [kept];
+        }
+        Some(admissions.finish())
+    }
+
+    #[inline(never)]
+    fn refuse_narrow(
+        &self,
+        shard: &Shard,
+        limits: &[Arc<Registered>],
+        positions: &[usize; MOST],
+        since: u64,
+        cost: u64,
+    ) -> Option<Decision> {
         let mut joint: Option<Joint> = None;
         for (index, (limit, position)) in limits.iter().zip(positions).enumerate() {
-            let narrow = limit.limit().as_narrow()?;
-            let state = &mut shard.narrow.at_mut(position).value[0];
-            let mut decision = if allowed {
-                let (decision, kept) = narrow.act(Some(*state), since, cost, Action::Take);
-                *state = kept;
-                decision
-            } else {
-                narrow.peek(Some(*state), since, cost)
-            };
+            let state = shard.narrow.at(*position).value[0];
+            let mut decision = limit.limit().as_narrow()?.peek(Some(state), since, cost);
             decision.rule = index as u32;
             match &mut joint {
                 None => joint = Some(Joint::new(&decision)),
                 Some(joint) => joint.add(&decision),
             }
         }
-        joint.map(|joint| joint.finish(allowed))
+        joint.map(|joint| joint.finish(false))
     }
 }

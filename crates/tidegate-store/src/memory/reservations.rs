@@ -117,23 +117,26 @@ impl MemoryStore {
         let fingerprint = key.under(part.limit.salt);
         let mut shard = self.shards[self.shard_of(key)].lock();
         shard.since_origin(now, &self.registry);
-        if shard.is_inherited(fingerprint, &part.limit) {
-            // The limit has changed since; the key comes back to it for this, and goes again.
-            shard.adopt(fingerprint, &part.limit, &ask, self.room());
-        }
-        let limit = part.limit.limit();
+        // The limit may have changed since; a key that has moved on stays where it is.
+        let moved = part.limit.has_past();
+        let current = moved.then(|| shard.limit_of(fingerprint, &self.registry)).flatten();
+        let current = current.as_ref().unwrap_or(&part.limit);
+        let limit = current.limit();
         // A key that finds no room any more is one that was evicted: it owes nothing.
-        let (_decision, _kept) =
-            shard.change(fingerprint, &part.limit, &ask, self.room(), |state| {
-                if cost <= holding.cost {
-                    let spared = (holding.cost - cost).saturating_mul(part.factor);
-                    limit.give_back(state, &ask, &Taken { cost: spared, ..part.taken })
-                } else {
-                    // Permits are set to a number, everything else is added to.
-                    let held = if limit.is_concurrency() { 0 } else { holding.cost };
-                    let missing = (cost - held).saturating_mul(part.factor);
-                    limit.settle(state, &ask, missing, Action::Force)
-                }
-            });
+        let (_decision, _kept) = shard.change(fingerprint, current, &ask, self.room(), |state| {
+            if cost <= holding.cost {
+                let spared = (holding.cost - cost).saturating_mul(part.factor);
+                let same =
+                    current.index == part.limit.index || limit.counts_like(part.limit.limit());
+                // Marks of another reckoning mean nothing here: then nothing comes back.
+                let spared = if same { spared } else { 0 };
+                limit.give_back(state, &ask, &Taken { cost: spared, ..part.taken })
+            } else {
+                // Permits are set to a number, everything else is added to.
+                let held = if limit.is_concurrency() { 0 } else { holding.cost };
+                let missing = (cost - held).saturating_mul(part.factor);
+                limit.settle(state, &ask, missing, Action::Force)
+            }
+        });
     }
 }

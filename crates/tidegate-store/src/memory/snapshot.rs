@@ -131,7 +131,7 @@ impl MemoryStore {
             for (fingerprint, limit, words) in batch {
                 out.u32(TAG_KEY)?;
                 out.u32(limit)?;
-                out.u64(fingerprint.0)?;
+                out.u64(fingerprint.id)?;
                 out.u32(u32::try_from(words.len()).map_err(io::Error::other)?)?;
                 for word in words {
                     out.u64(word)?;
@@ -183,7 +183,7 @@ impl MemoryBuilder {
 struct Snapshot {
     seed: Seed,
     limits: Vec<(u32, String, Limit)>,
-    keys: Vec<(Fingerprint, u32, Vec<u64>)>,
+    keys: Vec<(u64, u32, Vec<u64>)>,
 }
 
 impl MemoryStore {
@@ -196,18 +196,18 @@ impl MemoryStore {
             limits.insert(*index, known.map_err(full)?);
         }
         let stray = || damaged(path, "its states do not belong to its limits");
-        for (fingerprint, index, words) in &snapshot.keys {
+        for (id, index, words) in &snapshot.keys {
             let limit: &Registered = limits.get(index).ok_or_else(stray)?;
             let state: State = limit.limit().decode(words).ok_or_else(stray)?;
             if limit.limit().is_spent(&state, &ask) {
                 continue;
             }
-            // The key's own fingerprint, without the limit, tells the shard.
-            let key = fingerprint.under(limit.salt);
+            // The key's own fingerprint, without the limit, tells where it belongs.
+            let key = Fingerprint::of_key(id ^ limit.salt);
             let mut shard = self.shards[self.shard_of(key)].lock();
             shard.since_origin(now, &self.registry);
             // A smaller bound than before keeps what it can.
-            let _ = shard.insert(*fingerprint, limit, state, &ask, self.room());
+            let _ = shard.insert(key.under(limit.salt), limit, state, &ask, self.room());
         }
         Ok(())
     }
@@ -282,13 +282,13 @@ impl<'a> Input<'a> {
         std::str::from_utf8(bytes).map_err(|_| damaged(self.path, "a name in it is not text"))
     }
 
-    fn key(&mut self) -> Result<(Fingerprint, u32, Vec<u64>), SnapshotError> {
+    fn key(&mut self) -> Result<(u64, u32, Vec<u64>), SnapshotError> {
         let limit = self.u32()?;
-        let fingerprint = Fingerprint(self.u64()?);
+        let id = self.u64()?;
         let count = self.u32()? as usize;
         let bytes = self.take(count.saturating_mul(8))?;
         let (words, _) = bytes.as_chunks::<8>();
-        Ok((fingerprint, limit, words.iter().map(|word| u64::from_le_bytes(*word)).collect()))
+        Ok((id, limit, words.iter().map(|word| u64::from_le_bytes(*word)).collect()))
     }
 
     fn limit(&mut self) -> Result<(u32, String, Limit), SnapshotError> {

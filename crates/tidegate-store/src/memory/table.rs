@@ -6,10 +6,11 @@
 
 use crate::fingerprint::Fingerprint;
 
-/// One key under one limit; a fingerprint of zero is an empty place.
+/// One key under one limit; an id of zero is an empty slot.
 #[derive(Clone, Default)]
 pub(crate) struct Slot<V> {
-    fingerprint: u64,
+    id: u64,
+    place: u32,
     /// The index of the limit that the value was counted under.
     pub(crate) limit: u32,
     pub(crate) value: V,
@@ -17,21 +18,21 @@ pub(crate) struct Slot<V> {
 
 impl<V> Slot<V> {
     pub(crate) fn new(fingerprint: Fingerprint, limit: u32, value: V) -> Self {
-        // One fingerprint in 2^64 gives way to the mark of an empty place.
-        Self { fingerprint: fingerprint.0.max(1), limit, value }
+        // One id in 2^64 gives way to the mark of an empty slot.
+        Self { id: fingerprint.id.max(1), place: fingerprint.place, limit, value }
     }
 
     pub(crate) fn fingerprint(&self) -> Fingerprint {
-        Fingerprint(self.fingerprint)
+        Fingerprint { id: self.id, place: self.place }
     }
 
     fn is_empty(&self) -> bool {
-        self.fingerprint == 0
+        self.id == 0
     }
 
     #[inline(always)]
     fn is(&self, fingerprint: Fingerprint) -> bool {
-        self.fingerprint == fingerprint.0.max(1)
+        self.id == fingerprint.id.max(1)
     }
 }
 
@@ -62,10 +63,10 @@ impl<V: Default + Clone> Table<V> {
 
     /// Where a fingerprint would stand if nobody were in the way.
     #[inline(always)]
-    fn home(&self, fingerprint: u64) -> usize {
-        // The low half of the fingerprint, scaled to the table: any size will do, not only powers
-        // of two, which keeps the table at least 64% full as it grows by quarters.
-        ((u64::from(fingerprint as u32) * self.slots.len() as u64) >> 32) as usize
+    fn home(&self, place: u32) -> usize {
+        // Scaled to the table: any size will do, not only powers of two, which keeps the table at
+        // least 64% full as it grows by quarters.
+        ((u64::from(place) * self.slots.len() as u64) >> 32) as usize
     }
 
     #[inline(always)]
@@ -80,7 +81,7 @@ impl<V: Default + Clone> Table<V> {
         if self.len == 0 {
             return None;
         }
-        let mut position = self.home(fingerprint.0.max(1));
+        let mut position = self.home(fingerprint.place);
         loop {
             let slot = &self.slots[position];
             if slot.is(fingerprint) {
@@ -106,7 +107,7 @@ impl<V: Default + Clone> Table<V> {
     /// Adds a slot that is not there yet to a table that is not full, and says where.
     pub(crate) fn insert(&mut self, slot: Slot<V>) -> usize {
         debug_assert!(!self.is_full(), "rebuild before inserting");
-        let mut position = self.home(slot.fingerprint);
+        let mut position = self.home(slot.place);
         while !self.slots[position].is_empty() {
             position = self.next(position);
         }
@@ -122,7 +123,7 @@ impl<V: Default + Clone> Table<V> {
         self.len -= 1;
         let mut probe = self.next(gap);
         while !self.slots[probe].is_empty() {
-            let home = self.home(self.slots[probe].fingerprint);
+            let home = self.home(self.slots[probe].place);
             // It may move back to the gap unless its home lies between the two, going round.
             let stays = if gap <= probe {
                 gap < home && home <= probe
@@ -138,12 +139,21 @@ impl<V: Default + Clone> Table<V> {
         removed
     }
 
-    /// Keeps the slots that `keep` wants and fits the table to them: with room for a quarter more
-    /// if they are many, smaller than before if they are few.
-    pub(crate) fn rebuild(&mut self, mut keep: impl FnMut(&Slot<V>) -> bool) {
+    /// Keeps the slots that `keep` wants, and makes room for a quarter more of them. The table does
+    /// not get smaller: what has come once comes again.
+    pub(crate) fn rebuild(&mut self, keep: impl FnMut(&Slot<V>) -> bool) {
+        self.resize(self.slots.len(), keep);
+    }
+
+    /// Keeps the slots that `keep` wants, in a table of their size.
+    pub(crate) fn shrink(&mut self, keep: impl FnMut(&Slot<V>) -> bool) {
+        self.resize(0, keep);
+    }
+
+    fn resize(&mut self, least: usize, mut keep: impl FnMut(&Slot<V>) -> bool) {
         let mut wanted = |slot: &Slot<V>| !slot.is_empty() && keep(slot);
         let kept = self.slots.iter().filter(|slot| wanted(slot)).count();
-        let slots = (kept + kept / 4 + 1) * 5 / 4 + SLOTS_MIN;
+        let slots = least.max((kept + kept / 4 + 1) * 5 / 4 + SLOTS_MIN);
         let old = std::mem::replace(&mut self.slots, vec![Slot::default(); slots]);
         self.len = 0;
         for slot in old {
@@ -165,7 +175,7 @@ impl<V: Default + Clone> Table<V> {
 
     /// The next `count` positions in use, going round from a random one.
     pub(crate) fn sample(&self, random: u64, count: usize) -> impl Iterator<Item = usize> {
-        let start = self.home(random >> 32);
+        let start = self.home((random >> 32) as u32);
         let (before, after) = (0..start, start..self.slots.len());
         let in_use = after.chain(before).filter(|position| !self.slots[*position].is_empty());
         in_use.take(count)
@@ -187,7 +197,7 @@ mod tests {
 
     fn fingerprint(key: u64) -> Fingerprint {
         // Few different homes, so that runs of neighbours form and wrap around the end.
-        Fingerprint((key % 7) << 29 | key << 40)
+        Fingerprint { id: key << 40 | 1, place: (key % 7) as u32 * (u32::MAX / 7) }
     }
 
     proptest! {
@@ -209,7 +219,7 @@ mod tests {
                         table.at_mut(position).value = [count];
                         prop_assert!(model.insert(key, count).is_some());
                     }
-                    (None, 3) => table.rebuild(|slot| slot.value[0] % 5 != 0),
+                    (None, 3) => table.shrink(|slot| slot.value[0] % 5 != 0),
                     (None, _) => {
                         if table.is_full() {
                             table.rebuild(|_| true);
@@ -233,7 +243,7 @@ mod tests {
 
     #[test]
     fn the_reserved_fingerprint_is_a_key_like_any_other() {
-        let zero = Fingerprint(0);
+        let zero = Fingerprint { id: 0, place: 9 };
         let mut table = Table::<[u64; 1]>::default();
         table.rebuild(|_| true);
         table.insert(Slot::new(zero, 0, [5]));

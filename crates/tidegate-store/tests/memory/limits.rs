@@ -138,6 +138,25 @@ fn keys_go_back_and_forth_between_two_handles_of_one_limit() {
     }
 }
 
+/// Nobody should bring both at once; who does finds one limit, and does no harm.
+#[test]
+fn two_handles_of_one_limit_in_one_call_are_one_limit() {
+    let store = one_shard();
+    let old = register(&store, "limit", Limit::per_second(1).burst(10));
+    let new = register(&store, "limit", Limit::per_second(31).burst(10));
+    for used in [2, 4, 6] {
+        let items = [Item::new(b"k", &old), Item::new(b"k", &new)];
+        let (outcome, answers) = ask(&store, Op::Check, &items, 1, START);
+        assert!(outcome.allowed);
+        let left: Vec<u64> = answers.iter().map(|answer| answer.decision.remaining).collect();
+        assert_eq!(left, [10 - used; 2]);
+    }
+    for limit in [&old, &new] {
+        assert_eq!(remaining(&store, b"k", limit, START), 4);
+    }
+    assert_eq!(store.len(), 1);
+}
+
 /// A changed limit finds keys of the old one also when those are spent, evicted or reset.
 #[test]
 fn keys_that_are_gone_have_nothing_to_carry_over() {

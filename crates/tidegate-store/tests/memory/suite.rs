@@ -29,7 +29,8 @@ cases! {
     reservations_take_once settling_brings_to_the_real_cost settling_later_gives_back_what_is_left
     reservations_end reservations_settle_what_they_took reserved_permits_are_set
     changed_numbers_inherit changed_algorithms_inherit registering_again_changes_nothing
-    reservations_outlive_changes
+    reservations_outlive_changes reservations_are_settled_before_keys_move
+    settling_in_full_leaves_changes_alone
     retry_is_exact a_clock_going_back_gives_nothing calendar_windows_are_the_callers
     keys_do_not_alias any_time_will_do
     two_articles_per_second ten_accounts_per_day five_rewards_per_week

@@ -1,4 +1,5 @@
 //! Many threads and few keys: what is admitted is what the limit allows, to the unit.
+#![allow(clippy::unwrap_used, reason = "tests say what they expect by unwrapping it")]
 
 #[path = "../support/mod.rs"]
 mod support;

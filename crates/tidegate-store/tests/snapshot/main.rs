@@ -1,4 +1,5 @@
 //! Snapshots of the memory store: what comes back, and what is refused.
+#![allow(clippy::unwrap_used, reason = "tests say what they expect by unwrapping it")]
 
 #[path = "../support/mod.rs"]
 mod support;

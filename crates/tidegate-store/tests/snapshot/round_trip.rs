@@ -87,7 +87,7 @@ fn step(
         takings.push((which, key, answers[0].taken));
     }
     let mut result = format!("{outcome:?} {answers:?}");
-    if number % 9 == 0 && takings.len() > 2 {
+    if number.is_multiple_of(9) && takings.len() > 2 {
         let (which, key, taken) = takings.remove(0);
         let items = [Item { windows, ..Item::new(&key, &limits[which]) }];
         let given = apply(store, &Call::new(Op::GiveBack(&[taken]), &items, 0, now));

@@ -1,5 +1,7 @@
 //! The worked vectors, step by step: every one must come out to the nanosecond.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
+
 use std::time::Duration;
 
 use serde::Deserialize;

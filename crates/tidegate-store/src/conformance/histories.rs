@@ -151,9 +151,9 @@ impl<'a, S: Store> History<'a, S> {
         for _ in 0..steps {
             self.let_time_pass();
             match self.random.below(20) {
-                0..=2 if self.holds => self.give_back().await,
-                3..=4 if self.holds => self.reserve().await,
-                5 if self.holds => self.settle().await,
+                0 if self.holds => self.give_back().await,
+                1..=2 if self.holds => self.reserve().await,
+                3..=4 if self.holds => self.settle().await,
                 _ => self.call().await,
             }
         }
@@ -248,16 +248,19 @@ impl<'a, S: Store> History<'a, S> {
 
     fn question(&mut self, picks: &[Pick]) -> (Op<'static>, u64, u128) {
         let random = &mut self.random;
-        let op = match random.below(20) {
-            0..=10 => Op::Check,
-            11..=12 => Op::Peek,
-            13..=14 => Op::UpTo,
-            15..=16 => Op::Force,
-            17..=18 => Op::Refund,
+        let op = match random.below(40) {
+            0..=21 => Op::Check,
+            22..=26 => Op::Peek,
+            27..=32 => Op::UpTo,
+            33..=35 => Op::Force,
+            36..=38 => Op::Refund,
             _ => Op::Reset,
         };
         let limit = picks.iter().map(|pick| self.limits[pick.limit].1.limit().limit()).min();
-        let cost = random.small(limit.unwrap_or(0) + 2);
+        let cost = match random.one_in(12) {
+            true => 0,
+            false => 1 + random.small(limit.unwrap_or(0) + 1),
+        };
         (op, cost, u128::from(random.below(3)))
     }
 
@@ -296,7 +299,7 @@ impl<'a, S: Store> History<'a, S> {
             self.reservations
         };
         let id = self.referee.id(id);
-        let ttl = Duration::from_micros(1 + self.random.below(2 * micros(self.period)));
+        let ttl = Duration::from_micros(1 + self.random.below(20 * micros(self.period)));
         let items = items(&self.limits, &self.keys, &picks, now);
         let call = Call::new(Op::Check, &items, cost, now).held_by(holder);
         let oracle = &self.referee.oracle;
@@ -306,8 +309,8 @@ impl<'a, S: Store> History<'a, S> {
     }
 
     async fn settle(&mut self) {
-        // Mostly recent ones, which are open.
-        let back = self.random.small(self.reservations);
+        // One of the last few, some of which are open.
+        let back = self.random.below(5).min(self.reservations);
         let id = self.referee.id(self.reservations - back);
         let (cost, now) = (self.random.below(6), self.time());
         let oracle = &self.referee.oracle;

@@ -16,11 +16,13 @@ use tidegate_core::{
 };
 
 fn config() -> ProptestConfig {
-    let default = ProptestConfig::default();
-    let cases = 8 * default.cases;
-    // About half of the random limits cannot be built.
-    let max_local_rejects = cases.saturating_mul(100);
-    ProptestConfig { cases, max_local_rejects, failure_persistence: None, ..default }
+    ProptestConfig {
+        cases: 4_096,
+        // About half of the random limits cannot be built.
+        max_local_rejects: u32::MAX,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 /// Small numbers, those at the ends of their types, and any between.

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use tidegate_core::{
-    Action, Decision, Limit, LimitSpec, NARROW_HORIZON, Narrow, State, Timestamp, WORDS_MAX,
+    Action, Admissions, Decision, Limit, LimitSpec, NARROW_HORIZON, Narrow, State, Timestamp,
+    WORDS_MAX,
 };
 
 use crate::model::Act;
@@ -33,7 +34,15 @@ impl Twins {
         let (state, now) = (self.narrow, self.wide.now - self.origin);
         let narrow = match act {
             Act::Peek(cost) => bucket.peek(state, now, cost),
-            Act::Check(cost) => self.narrow_check(&bucket, cost),
+            Act::Check(cost) => {
+                let quick = self.quick_check(&bucket, cost);
+                let decision = self.narrow_check(&bucket, cost);
+                prop_assert_eq!(quick.is_some(), cost > 0 && decision.allowed);
+                if let Some((quick, state)) = quick {
+                    prop_assert_eq!((quick, Some(state)), (decision, self.narrow));
+                }
+                decision
+            }
             Act::UpTo(cost) => {
                 let room = bucket.room(state, now);
                 prop_assert_eq!(room, self.wide.room());
@@ -72,6 +81,17 @@ impl Twins {
             }
             (_, None) => bucket.peek(None, now, cost),
         }
+    }
+
+    /// By the level alone, the way for requests that all their limits admit.
+    fn quick_check(&self, bucket: &Narrow<'_>, cost: u64) -> Option<(Decision, u64)> {
+        let now = self.wide.now - self.origin;
+        let level = bucket.level(self.narrow.unwrap_or_else(|| bucket.fresh(now)), now);
+        (cost > 0 && bucket.level_fits(level, cost)).then(|| {
+            let mut admissions = Admissions::new();
+            let state = bucket.take_from(level, cost, 0, &mut admissions);
+            (admissions.finish(), state)
+        })
     }
 
     /// Debts of decades end at the largest number, sooner where numbers are narrow.

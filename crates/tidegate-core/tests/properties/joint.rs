@@ -1,7 +1,7 @@
 //! Several limits on one request: all or nothing, and one answer that can be relied upon.
 
 use proptest::prelude::*;
-use tidegate_core::{Action, Decision, LimitSpec, Retry, join};
+use tidegate_core::{Action, Admissions, Decision, LimitSpec, Retry, join};
 
 use crate::support::{Cost, Gap, Key, Op, Step, config, cost, limits, nanos, requests, start};
 
@@ -20,14 +20,17 @@ impl Request {
     }
 
     fn settle(&mut self, cost: u64) -> Decision {
+        join(self.fits(cost), &self.settle_each(cost)).unwrap()
+    }
+
+    fn settle_each(&mut self, cost: u64) -> Vec<Decision> {
         let allowed = self.fits(cost);
         let action = if allowed { Action::Take } else { Action::Refuse };
         let settle = |(rule, key): (u32, &mut Key)| {
             let ask = key.ask();
             Decision { rule, ..key.limit.settle(&mut key.state, &ask, cost, action) }
         };
-        let decisions: Vec<Decision> = (0..).zip(&mut self.keys).map(settle).collect();
-        join(allowed, &decisions).unwrap()
+        (0..).zip(&mut self.keys).map(settle).collect()
     }
 
     fn peek_at(&self, now: u64, cost: u64) -> bool {
@@ -78,6 +81,16 @@ fn joined_answers_hold(mut request: Request, cost: Cost) -> Result<(), TestCaseE
     Ok(())
 }
 
+/// Where all limits admit there is a shorter way to the same answer.
+fn short_way(parts: &[Decision]) -> Decision {
+    let mut admissions = Admissions::new();
+    for part in parts {
+        let reset = nanos(part.reset_after.unwrap());
+        admissions.add(part.rule, part.limit, part.remaining, reset, nanos(part.delay));
+    }
+    admissions.finish()
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -96,5 +109,18 @@ proptest! {
         request.live(&history);
         request.live(&[Step { gap: Gap::Ticks(gap), op: Op::Reset }]);
         joined_answers_hold(request, cost)?;
+    }
+
+    #[test]
+    fn the_short_way_gives_the_same_answer(
+        specs in proptest::collection::vec(limits::plain(), 1..4), start in start(),
+        history in requests(),
+    ) {
+        let mut request = Request::new(&specs, start);
+        request.live(&history);
+        if request.fits(1) {
+            let parts = request.settle_each(1);
+            prop_assert_eq!(short_way(&parts), join(true, &parts).unwrap());
+        }
     }
 }

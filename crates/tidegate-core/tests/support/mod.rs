@@ -14,8 +14,7 @@ pub(crate) mod limits;
 
 /// Failures are told, not written to a file beside the tests. `PROPTEST_CASES` asks for more.
 pub(crate) fn config() -> ProptestConfig {
-    let default = ProptestConfig::default();
-    ProptestConfig { cases: 4 * default.cases, failure_persistence: None, ..default }
+    ProptestConfig { cases: 1_024, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 pub(crate) fn ns(nanos: u64) -> Duration {

@@ -10,8 +10,8 @@ use super::oracle::Oracle;
 use crate::registry::Registered;
 use crate::store::{Answer, Call, Item, Op, Outcome, Store};
 
-/// When cases begin: a Monday or not, but the start of a week, day and hour as the engine counts
-/// them from the epoch, so that windows have ends that can be seen.
+/// When cases begin: the start of a week, a day and an hour as the engine counts them from the
+/// epoch, so that the ends of windows are round numbers.
 pub(super) const START: Timestamp = Timestamp::from_secs(2811 * 7 * 86_400);
 
 /// Milliseconds, the unit that most cases think in.

@@ -367,37 +367,30 @@ impl Shard {
     /// Drops the least harmful of a few: one that is spent, else, if that is allowed, the one
     /// nearest to full. Says whether it dropped one.
     fn evict(&mut self, ask: &Ask, room: Room<'_>) -> bool {
-        let origin = self.origin;
-        // Places that cannot be foreseen, so that nobody is always among the same neighbours.
-        self.random = self.random.wrapping_mul(LCG.0).wrapping_add(LCG.1);
-        let random = self.random;
+        let (origin, mut random) = (self.origin, self.random);
         let mut limits = Limits::new(room.registry);
-        let largest = [
-            self.narrow.len(),
-            self.pairs.len(),
-            self.triples.len(),
-            self.quads.len(),
-            self.lists.len(),
-        ]
-        .into_iter()
-        .max()
-        .unwrap_or(0);
-        let mut evicted = None;
-        for_each_table!(self, |table| if evicted.is_none() && table.len() == largest {
-            let victim = least_harmful(table, random, origin, ask, &mut limits);
-            if let Some((position, share_used)) = victim
-                && (share_used == 0 || room.evicts)
+        // The best of every table, so that a flood in one does not cost those in another.
+        let mut best: Option<(u64, Fingerprint)> = None;
+        for_each_table!(self, |table| {
+            if let Some((share, position)) =
+                least_harmful(table, &mut random, origin, ask, &mut limits)
+                && best.is_none_or(|(least, _)| share < least)
             {
-                table.remove(position);
-                evicted = Some(share_used);
+                best = Some((share, table.at(position).fingerprint()));
             }
         });
-        match evicted {
-            None => {}
-            Some(0) => self.counts.evicted_spent += 1,
-            Some(_) => self.counts.evicted_live += 1,
+        self.random = random;
+        let Some((share, loser)) = best.filter(|(share, _)| *share == 0 || room.evicts) else {
+            return false;
+        };
+        for_each_table!(self, |table| if let Some(position) = table.find(loser) {
+            table.remove(position);
+        });
+        match share {
+            0 => self.counts.evicted_spent += 1,
+            _ => self.counts.evicted_live += 1,
         }
-        evicted.is_some()
+        true
     }
 }
 
@@ -421,16 +414,21 @@ fn in_use<'a, V: Value>(
     }
 }
 
-/// Of a few keys, the one to lose, with the share of its limit that is used (in 2^-32, zero if it
-/// is spent).
+/// Of a few keys at random places, the one to lose: the share of its limit that is used (in 2^-32,
+/// zero if it is spent) and where it is.
+///
+/// Each place is drawn by itself: neighbours, looked at together, would in time be all of a kind.
 fn least_harmful<V: Value>(
     table: &Table<V>,
-    random: u64,
+    random: &mut u64,
     origin: Timestamp,
     ask: &Ask,
     limits: &mut Limits<'_>,
-) -> Option<(usize, u64)> {
-    let shares = table.sample(random, SAMPLE).map(|position| {
+) -> Option<(u64, usize)> {
+    let mut best = None;
+    for _ in 0..SAMPLE {
+        *random = random.wrapping_mul(LCG.0).wrapping_add(LCG.1);
+        let position = table.somebody((*random >> 32) as u32)?;
         let slot = table.at(position);
         let share = match limits.get(slot.limit) {
             None => 0,
@@ -439,9 +437,11 @@ fn least_harmful<V: Value>(
                 .value
                 .look(limit.limit(), origin, |state| share_used(limit.limit(), state, ask)),
         };
-        (position, share)
-    });
-    shares.min_by_key(|(_, share)| *share)
+        if best.is_none_or(|(least, _)| share < least) {
+            best = Some((share, position));
+        }
+    }
+    best
 }
 
 /// The used share of a limit that is not spent, in 2^-32, at least 1.

@@ -173,12 +173,18 @@ impl<V: Default + Clone> Table<V> {
         self.slots.iter_mut().filter(|slot| !slot.is_empty())
     }
 
-    /// The next `count` positions in use, going round from a random one.
-    pub(crate) fn sample(&self, random: u64, count: usize) -> impl Iterator<Item = usize> {
-        let start = self.home((random >> 32) as u32);
-        let (before, after) = (0..start, start..self.slots.len());
-        let in_use = after.chain(before).filter(|position| !self.slots[*position].is_empty());
-        in_use.take(count)
+    /// Where somebody stands at or after a random place, going round; `None` in an empty table.
+    ///
+    /// Tables that are looked into for somebody to evict are well filled, so it is not far.
+    pub(crate) fn somebody(&self, random: u32) -> Option<usize> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut position = self.home(random);
+        while self.slots[position].is_empty() {
+            position = self.next(position);
+        }
+        Some(position)
     }
 
     /// The size of the table in memory, in bytes, without what values own elsewhere.

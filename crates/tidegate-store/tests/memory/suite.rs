@@ -1,5 +1,7 @@
 //! The suite of all stores.
 
+use std::sync::Arc;
+
 use tidegate_store::{MemoryStore, conformance};
 
 /// With one shard all items of a call meet in it, with four some do.
@@ -44,6 +46,13 @@ fn all_cases_pass_in_one_store() {
     for store in stores() {
         pollster::block_on(conformance::all(&store));
     }
+}
+
+/// Many share one store, and pass it around.
+#[test]
+fn an_arc_of_a_store_is_a_store() {
+    let store = Arc::new(MemoryStore::new());
+    pollster::block_on(conformance::all(&store));
 }
 
 /// More histories than the suite asks of a store that is slow.

@@ -83,7 +83,9 @@ async fn tasks_of_a_runtime_wait_and_are_all_served() {
     let tasks: Vec<_> = (0..20)
         .map(|_| {
             let limiter = limiter.clone();
-            tokio::spawn(async move { limiter.on(&7_u64).until_ready().await.is_ok() })
+            tokio::spawn(
+                async move { limiter.on(&7_u64).until_ready_within(60 * SECOND).await.is_ok() },
+            )
         })
         .collect();
     for task in tasks {

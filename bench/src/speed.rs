@@ -19,7 +19,7 @@ pub fn run(length: Length) {
     let (rounds, checks) = match length {
         Length::Smoke => (1, 20_000),
         Length::Quick => (3, 400_000),
-        Length::Full => (7, 2_000_000),
+        Length::Full => (5, 1_000_000),
     };
     for (path, title) in [(Path::Allow, "all admitted"), (Path::Deny, "all but the first refused")]
     {

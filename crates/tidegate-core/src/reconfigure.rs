@@ -1,6 +1,7 @@
 //! Changing a limit while keeping what its keys have used.
 
-use crate::algorithm::{Action, Ask};
+use crate::algorithm::{Action, Ask, Episode};
+use crate::concurrency::Concurrency;
 use crate::limit::{Kind, Limit};
 use crate::state::{Body, State};
 
@@ -62,7 +63,7 @@ impl Limit {
             return Some(state.clone());
         }
         if self.counts_like(old) && (self.is_concurrency() || inherit == Inherit::Used) {
-            return Some(State { body: state.body.clone(), episode: 0 });
+            return Some(State { body: self.leased(state, ask), episode: self.episode_of(state) });
         }
         if inherit == Inherit::Reset {
             return None;
@@ -73,6 +74,23 @@ impl Limit {
         }
         let used = inherit.used(old.used(state, ask), old.limit(), self.limit());
         self.having_used(used, ask)
+    }
+
+    /// An episode above a soft limit that is over stays over under another soft limit.
+    fn episode_of(&self, state: &State) -> Episode {
+        if self.frame.soft.is_some() { state.episode } else { 0 }
+    }
+
+    /// The same body, its leases no longer than this limit gives them.
+    fn leased(&self, state: &State, ask: &Ask) -> Body {
+        let mut body = state.body.clone();
+        if let (Kind::Concurrency(Concurrency { lease: Some(lease) }), Body::Concurrency(permits)) =
+            (&self.kind, &mut body)
+        {
+            let latest = ask.now().saturating_add(*lease);
+            permits.holders.iter_mut().for_each(|holder| holder.until = holder.until.min(latest));
+        }
+        body
     }
 
     /// Whether states and marks of the other limit mean the same under this one: the same windows
@@ -102,7 +120,7 @@ impl Limit {
             .saturating_mul(u128::from(new.period))
             .saturating_add((rest * u128::from(new.period)).div_ceil(u128::from(old.period)));
         let body = Body::Bucket((now * u128::from(new.units)).saturating_add(ticks));
-        Some(State { body, episode: 0 })
+        Some(State { body, episode: self.episode_of(state) })
     }
 
     /// The state of a key that has used so much now.

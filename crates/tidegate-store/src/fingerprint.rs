@@ -41,6 +41,14 @@ impl Seed {
     }
 }
 
+impl Fingerprint {
+    /// What stands for a fingerprint outside: nobody learns hashes from it.
+    pub(crate) fn shown(self, seed: &Seed) -> u128 {
+        let [low, high] = prf(prf(seed.words, b"shown"), &self.id.to_le_bytes());
+        u128::from(high) << 64 | u128::from(low)
+    }
+}
+
 /// SipHash-1-3, where speed does not matter.
 fn prf(key: [u64; 2], bytes: &[u8]) -> [u64; 2] {
     let mut hasher = SipHasher13::new_with_keys(key[0], key[1]);

@@ -13,7 +13,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::holder::Holders;
 use crate::key::{Key, KeyParts};
 use crate::observer::{Event, Observer};
-use crate::policy::{BuildError, Limits, Policy, PolicyCell};
+use crate::policy::{BuildError, Items, Limits, Policy, PolicyCell};
 use crate::request::Request;
 use crate::waiting::WaitingRoom;
 
@@ -432,20 +432,19 @@ impl<S: Store, C: Clock> Shared<S, C> {
 }
 
 impl<S: Store, C: Clock> Shared<S, C> {
-    /// Asks for permits again on behalf of their holder, and for nothing else.
-    pub(crate) async fn renew(
-        &self,
-        key: &KeyParts,
-        cost: u64,
-        holder: u128,
-    ) -> Result<bool, S::Error> {
-        let now = self.clock.now();
-        let policy = self.policy.get();
-        let mut items = policy.items(&key.slices(), now);
-        items.retain(|item| item.limit.limit().is_concurrency());
+    /// Asks again for the permits that somebody holds, and for nothing else.
+    pub(crate) async fn renew(&self, holding: &Holding) -> Result<bool, S::Error> {
+        let items: Items<'_> = holding
+            .parts
+            .iter()
+            .map(|part| Item { factor: part.factor, ..Item::new(&part.key, &part.limit) })
+            .collect();
+        let (cost, holder, now) = (holding.cost, holding.holder, self.clock.now());
         let call = Call { op: Op::Check, items: &items, cost, now, holder };
         let mut answers: SmallVec<[Answer; 4]> = smallvec![Answer::default(); items.len()];
-        Ok(self.store.apply(&call, &mut answers).await?.allowed)
+        let outcome = self.store.apply(&call, &mut answers).await?;
+        self.conclude(&call, outcome, &answers);
+        Ok(outcome.allowed && !items.is_empty())
     }
 }
 

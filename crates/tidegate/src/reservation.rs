@@ -3,9 +3,9 @@
 use std::fmt;
 
 use tidegate_core::Decision;
-use tidegate_store::{Holding, Store};
+use tidegate_store::{Holding, MemoryStore, Store};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, SystemClock};
 use crate::key::KeyParts;
 use crate::limiter::Limiter;
 
@@ -26,7 +26,7 @@ use crate::limiter::Limiter;
 /// # Ok::<(), tidegate::BuildError>(())
 /// ```
 #[must_use = "a reservation that is dropped is given back"]
-pub struct Reservation<S: Store, C: Clock> {
+pub struct Reservation<S: Store = MemoryStore, C: Clock = SystemClock> {
     held: Held<S, C>,
 }
 
@@ -44,7 +44,7 @@ pub struct Reservation<S: Store, C: Clock> {
 /// # Ok::<(), tidegate::BuildError>(())
 /// ```
 #[must_use = "a permit that is dropped is given back"]
-pub struct Permit<S: Store, C: Clock> {
+pub struct Permit<S: Store = MemoryStore, C: Clock = SystemClock> {
     held: Held<S, C>,
 }
 
@@ -119,10 +119,10 @@ impl<S: Store, C: Clock> Permit<S, C> {
     /// # Errors
     /// If the store could not answer.
     pub async fn renew(&self) -> Result<bool, S::Error> {
-        let Some(holding) = &self.held.holding else { return Ok(false) };
-        let shared = &self.held.limiter.shared;
-        let (cost, holder) = (holding.cost, holding.holder);
-        shared.renew(&self.held.key, cost, holder).await
+        match &self.held.holding {
+            Some(holding) => self.held.limiter.shared.renew(holding).await,
+            None => Ok(false),
+        }
     }
 }
 

@@ -16,6 +16,9 @@ use crate::clock::Clock;
 use crate::key::{KeyBytes, KeyParts};
 use crate::limiter::{Asked, Shared};
 
+/// How long those wait who were refused because the store has no room for their key.
+const FULL_STORE_RETRY: Duration = Duration::from_secs(1);
+
 /// Why waiting ended without success.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -136,16 +139,27 @@ impl Place<'_> {
         head.is_some_and(|head| head.id == self.id)
     }
 
+    /// Where this waiter stands; ids ascend.
+    fn position(&self, queue: &VecDeque<Waiter>) -> Option<usize> {
+        queue.binary_search_by_key(&self.id, |waiter| waiter.id).ok()
+    }
+
     /// Ready when the waiter is called: it has become the head, or something was given back.
     fn poll_called(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut queues = self.room.queues();
         let queue = queues.by_key.get_mut(&self.key);
-        let waiter = queue.and_then(|queue| queue.iter_mut().find(|waiter| waiter.id == self.id));
+        let waiter = queue.and_then(|queue| {
+            let position = self.position(queue)?;
+            queue.get_mut(position)
+        });
         let Some(waiter) = waiter else { return Poll::Ready(()) };
         if std::mem::take(&mut waiter.called) {
             return Poll::Ready(());
         }
-        waiter.waker = Some(cx.waker().clone());
+        let old = waiter.waker.replace(cx.waker().clone());
+        // A waker is somebody else's code: it is dropped when nothing is locked.
+        drop(queues);
+        drop(old);
         Poll::Pending
     }
 }
@@ -153,11 +167,11 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut queues = self.room.queues();
-        let mut waker = None;
+        let (mut waker, mut gone) = (None, None);
         if let Some(queue) = queues.by_key.get_mut(&self.key)
-            && let Some(position) = queue.iter().position(|waiter| waiter.id == self.id)
+            && let Some(position) = self.position(queue)
         {
-            queue.remove(position);
+            gone = queue.remove(position);
             if position == 0 {
                 waker = call_head(queue);
             }
@@ -168,6 +182,7 @@ impl Drop for Place<'_> {
             queues.compound -= usize::from(self.is_compound);
         }
         drop(queues);
+        drop(gone);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -203,7 +218,10 @@ pub(crate) async fn until_ready<S: Store, C: Clock>(
         let now = shared.clock.now();
         let ready = match decision.retry {
             Retry::Never => return Err(WaitError::Never(decision)),
-            Retry::Unknown => deadline,
+            // Somebody has to give back a permit, and will say so; or the store is full, which
+            // nobody announces.
+            Retry::Unknown if asked.may_come_early => deadline,
+            Retry::Unknown => (now + FULL_STORE_RETRY).min(deadline),
             Retry::Now => now,
             Retry::After(wait) => now + wait,
         };

@@ -281,8 +281,10 @@ proptest! {
         // Everybody else in the window is told the same, and so is a calendar that knows nothing.
         let length = window.end.since(window.start);
         let other = window.start + length.mul_f64(inside).min(length - NANOSECOND);
-        prop_assert_eq!(around(other), window);
-        prop_assert_eq!(self::calendar(unit, zone).windows(now), calendar.windows(now));
+        for moment in [now, just_before(window.end), window.end] {
+            prop_assert_eq!(around(other), window);
+            prop_assert_eq!(calendar.windows(moment), self::calendar(unit, zone).windows(moment));
+        }
 
         // Nothing between two windows.
         prop_assert_eq!(around(window.end).start, window.end);

@@ -94,7 +94,7 @@ proptest! {
 
     #[test]
     fn queues_let_requests_out_at_the_rate(
-        spec in limits::queues(), start in start(), history in requests(),
+        spec in limits::short_queues(), start in start(), history in requests(),
     ) {
         leave_evenly(spec, start, &history)?;
     }

@@ -1,9 +1,11 @@
 //! One limit in all its forms: narrow and wide, in memory and as words, in use and as text.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use tidegate_core::{
-    Action, Admissions, Decision, Limit, LimitSpec, NARROW_HORIZON, Narrow, State, Timestamp,
-    WORDS_MAX,
+    Action, Admissions, Decision, Limit, LimitSpec, NARROW_HORIZON, Narrow, Rate, Refill, State,
+    Timestamp, WORDS_MAX,
 };
 
 use crate::model::Act;
@@ -140,6 +142,34 @@ fn any_limit() -> impl Strategy<Value = LimitSpec> {
         1 => limits::warm_ups(),
         1 => limits::permits(),
     ]
+}
+
+/// What a limit of another algorithm remembers means nothing to this one: it once blocked.
+#[test]
+fn the_state_of_another_algorithm_is_none() {
+    let rate = Rate::per_second(5);
+    let specs = [
+        Limit::gcra(rate),
+        Limit::token_bucket(rate).refill(Refill::Interval),
+        Limit::fixed_window(rate),
+        Limit::sliding_log(rate),
+        Limit::sliding_counter(rate),
+        Limit::concurrency(5),
+        Limit::warm_up(rate, Duration::from_secs(1)),
+    ];
+    let now = 1_700_000_000_000_000_000;
+    for (own, other) in specs.iter().flat_map(|own| specs.iter().map(move |other| (own, other))) {
+        let (mut key, mut foreign) = (Key::new(*own, now), Key::new(*other, now));
+        if own == other {
+            continue;
+        }
+        assert!(foreign.check(3).allowed);
+        let unknown = key.peek(2);
+        key.state = foreign.state;
+        assert_eq!(key.peek(2), unknown, "{other} to {own}");
+        assert_eq!(key.room(), 5, "{other} to {own}");
+        assert!(key.check(5).allowed, "{other} to {own}");
+    }
 }
 
 proptest! {

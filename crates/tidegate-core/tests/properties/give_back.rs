@@ -187,7 +187,7 @@ proptest! {
 
     #[test]
     fn requests_of_a_queue_keep_their_distance(
-        spec in limits::queues(), start in start(), life in life(),
+        spec in limits::short_queues(), start in start(), life in life(),
     ) {
         keeps_distance(spec, start, &life)?;
     }

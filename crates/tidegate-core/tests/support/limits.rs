@@ -49,12 +49,20 @@ pub(crate) fn queues() -> impl Strategy<Value = LimitSpec> {
     (rate(), size, proptest::option::of(0..40u64)).prop_map(|(rate, size, delay)| {
         let period = rate.period.as_nanos() as u64;
         let max_delay = delay.map(|eighths| ns(period * eighths / 8));
-        // A queue of more than a century is one whose delays cannot be told any more.
-        let century = u128::from(100 * 365 * DAY);
-        let most = century * u128::from(rate.units) / u128::from(period);
-        let size = u64::try_from(most).map_or(size, |most| size.min(most));
         let mut spec = Limit::leaky_queue(rate, size);
         spec.queue = Some(Queue { size, max_delay });
+        spec
+    })
+}
+
+/// Queues of less than a century, whose delays can be told in full.
+pub(crate) fn short_queues() -> impl Strategy<Value = LimitSpec> {
+    queues().prop_map(|mut spec| {
+        let century = u128::from(100 * 365 * DAY);
+        let most = century * u128::from(spec.rate.units) / spec.rate.period.as_nanos();
+        if let Some(queue) = &mut spec.queue {
+            queue.size = queue.size.min(u64::try_from(most).unwrap_or(u64::MAX));
+        }
         spec
     })
 }

@@ -151,7 +151,9 @@ impl Oracle {
         };
         let answers = spread(&parts, &per_part, call.items);
         // Also after a peek: it changes nothing, but it carries a key over to a changed limit.
-        parts.into_iter().for_each(|part| self.keep(part));
+        // A limit that blocks remembers nothing, and leaves alone what an earlier one remembers.
+        let is_kept = |part: &Part| part.place.limit.limit() > 0 || call.op == Op::Reset;
+        parts.into_iter().filter(is_kept).for_each(|part| self.keep(part));
         (outcome, answers)
     }
 

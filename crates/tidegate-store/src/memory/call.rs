@@ -1,11 +1,10 @@
 //! A call to the memory store: lock what it touches, ask all limits, then act on all or none.
 
-use std::sync::MutexGuard;
-
+use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use tidegate_core::{Action, Ask, Decision, Moment, Source, State, Taken};
 
-use super::shard::Shard;
+use super::shard::{Room, Shard};
 use super::{MemoryStore, OnFull};
 use crate::fingerprint::Fingerprint;
 use crate::registry::Registered;
@@ -235,9 +234,15 @@ impl MemoryStore {
     fn act(&self, plan: &Plan<'_>, shard: &mut Shard, action: Action) -> Answer {
         let limit = plan.limit.limit();
         if plan.closed {
-            return self.turn_away(shard, plan);
+            return self.turn_away(shard, plan, action);
         }
-        let room = self.room();
+        if limit.state_words() == Some(0) {
+            let decision = limit.peek(None, &plan.ask, plan.units);
+            return Answer { decision, taken: Taken::default() };
+        }
+        // What is forced has to be remembered, if need be at the expense of somebody else.
+        let evicts = self.room().evicts || action == Action::Force;
+        let room = Room { evicts, ..self.room() };
         let (answer, kept) = shard.change(plan.fingerprint, plan.limit, &plan.ask, room, |state| {
             let decision = limit.settle(state, &plan.ask, plan.units, action);
             let taken = match (action, state.as_ref()) {
@@ -250,13 +255,14 @@ impl MemoryStore {
         });
         // A refusal that could not be remembered is a refusal all the same.
         if kept.is_err() && answer.decision.allowed {
-            return self.turn_away(shard, plan);
+            return self.turn_away(shard, plan, action);
         }
         answer
     }
 
-    fn turn_away(&self, shard: &mut Shard, plan: &Plan<'_>) -> Answer {
-        let decision = self.at_bound(shard, plan.limit.limit());
+    fn turn_away(&self, shard: &mut Shard, plan: &Plan<'_>, action: Action) -> Answer {
+        let counted = action != Action::Look;
+        let decision = self.at_bound(shard, plan.limit.limit(), counted);
         Answer { decision, taken: Taken::default() }
     }
 
@@ -308,6 +314,15 @@ impl MemoryStore {
             if by_leader && plan.leader != index {
                 answers[index] = answers[plan.leader];
             } else {
+                if plan.limit.limit().state_words() == Some(0) {
+                    if call.op == Op::Reset {
+                        locked.at(plan.shard).forget(plan.fingerprint);
+                    }
+                    let decision = plan.limit.limit().peek(None, &plan.ask, 0);
+                    answers[index] = Answer { decision, taken: Taken::default() };
+                    self.sign(plan, index, answers);
+                    continue;
+                }
                 let room = self.room();
                 let shard = locked.at(plan.shard);
                 let (decision, _) =

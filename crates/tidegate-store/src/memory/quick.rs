@@ -48,7 +48,7 @@ impl MemoryStore {
         }
         match shard.insert_narrow(fingerprint, limit, state, &Ask::at(now), self.room()) {
             Ok(()) => decision,
-            Err(Full) => self.at_bound(shard, limit.limit()),
+            Err(Full) => self.at_bound(shard, limit.limit(), true),
         }
     }
 
@@ -73,7 +73,12 @@ impl MemoryStore {
         for (index, limit) in limits.iter().enumerate() {
             let narrow = limit.limit().as_narrow()?;
             // New keys, and keys that are to be carried over, take the long way.
-            let found = shard.narrow.find(key.under(limit.salt))?;
+            let fingerprint = key.under(limit.salt);
+            // Limits of one key came in their order, so the next one is mostly the next slot.
+            let found = match index.checked_sub(1) {
+                None => shard.narrow.find(fingerprint)?,
+                Some(last) => shard.narrow.find_near(fingerprint, positions[last] + 1)?,
+            };
             let slot = shard.narrow.at(found);
             // So do limits that are named twice, whose costs add up.
             if slot.limit != limit.index || positions[..index].contains(&found) {

@@ -265,6 +265,13 @@ impl Shard {
         Ok(())
     }
 
+    /// Forgets a key under every limit of one id.
+    pub(crate) fn forget(&mut self, fingerprint: Fingerprint) {
+        for_each_table!(self, |table| if let Some(position) = table.find(fingerprint) {
+            table.remove(position);
+        });
+    }
+
     /// Carries a key over that was counted under an earlier limit of the same id.
     #[cold]
     pub(crate) fn adopt(
@@ -311,7 +318,9 @@ impl Shard {
     /// Whether a key has to be adopted before it is counted under this limit.
     #[inline(always)]
     pub(crate) fn is_inherited(&mut self, fingerprint: Fingerprint, limit: &Registered) -> bool {
+        // A limit that blocks remembers nothing, and leaves what an earlier one remembers alone.
         limit.has_past()
+            && limit.limit().state_words() != Some(0)
             && !with_table!(self, limit.limit(), |table| table
                 .find(fingerprint)
                 .is_some_and(|position| table.at(position).limit == limit.index))
@@ -383,9 +392,7 @@ impl Shard {
         let Some((share, loser)) = best.filter(|(share, _)| *share == 0 || room.evicts) else {
             return false;
         };
-        for_each_table!(self, |table| if let Some(position) = table.find(loser) {
-            table.remove(position);
-        });
+        self.forget(loser);
         match share {
             0 => self.counts.evicted_spent += 1,
             _ => self.counts.evicted_live += 1,

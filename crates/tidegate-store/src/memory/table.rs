@@ -94,6 +94,15 @@ impl<V: Default + Clone> Table<V> {
         }
     }
 
+    /// The same, looking first where it probably is.
+    #[inline(always)]
+    pub(crate) fn find_near(&self, fingerprint: Fingerprint, guess: usize) -> Option<usize> {
+        match self.slots.get(guess) {
+            Some(slot) if slot.is(fingerprint) => Some(guess),
+            _ => self.find(fingerprint),
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn at(&self, position: usize) -> &Slot<V> {
         &self.slots[position]

@@ -70,6 +70,25 @@ fn exhausted_keys_survive_a_flood_that_evicts_itself() {
     assert_eq!(stats.evicted_live, 100_000 - 950);
 }
 
+/// Also when they are many, and when the flood comes under another limit whose states are kept
+/// elsewhere.
+#[test]
+fn exhausted_keys_survive_however_many_they_are() {
+    let window = Limit::fixed_window(Rate::per_hour(10));
+    // Sixteen are drawn to find one to evict: of more than a third, all may be exhausted.
+    for (spec, counts) in [(Limit::per_hour(10), [100, 300]), (window, [300, 600])] {
+        for count in counts {
+            let store = seeded(bounded(1000, OnFull::Evict), 4);
+            let victims = register(&store, "victims", spec);
+            let limit = register(&store, "flood", Limit::per_hour(10));
+            use_up(&store, &victims, 0..count, 10);
+            use_up(&store, &limit, 1000..51_000, 1);
+            let left = known(&store, &victims, 0..count) as u64;
+            assert_eq!(left, count, "{spec}");
+        }
+    }
+}
+
 #[test]
 fn the_total_never_exceeds_the_bound_whatever_the_shards_and_limits() {
     let specs: [LimitSpec; 6] = [

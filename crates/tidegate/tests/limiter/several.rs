@@ -1,5 +1,7 @@
 //! Several limits at once: all or nothing, and one answer for all of them.
 
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::{Each, Limit, Rate, Retry};
@@ -113,6 +115,19 @@ fn each_limit_may_count_a_key_of_its_own() {
     let refused = limiter.on(&Each(("c", "all"))).check_each();
     assert_eq!((refused.overall.allowed, refused.overall.rule), (false, 1));
     assert_eq!(refused.each[0].remaining, 2);
+}
+
+#[test]
+fn a_pointer_to_a_key_of_parts_has_the_parts() {
+    let (_, limiter) = limiter_of([Limit::per_second(1), Limit::per_second(5)]);
+    let key = |address| Each((address, "all"));
+    assert!(limiter.check(&&key("a")).allowed);
+    assert!(limiter.check(&Arc::new(key("b"))).allowed);
+    assert!(limiter.check(&Rc::new(key("c"))).allowed);
+    assert!(limiter.check(&Box::new(key("d"))).allowed);
+    // All of them have taken from the second limit's key.
+    let left = limiter.on(&key("e")).check_each();
+    assert_eq!((left.each[0].remaining, left.each[1].remaining), (0, 0));
 }
 
 #[test]

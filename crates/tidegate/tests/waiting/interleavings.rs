@@ -257,11 +257,8 @@ proptest! {
         let mut house: House<'_, Permit<MemoryStore, ManualClock>> = House::new(&clock, true);
         for step in &steps {
             match *step {
-                Step::Come { key, cost, within } if !has_lease => {
+                Step::Come { key, cost, within } => {
                     house.come((key, cost, within), acquire(&limiter, key, cost, within));
-                }
-                Step::Come { key, cost, .. } => {
-                    house.come((key, cost, None), acquire(&limiter, key, cost, None));
                 }
                 Step::Release { nth } if !house.taken.is_empty() => {
                     drop(house.taken.swap_remove(nth % house.taken.len()));

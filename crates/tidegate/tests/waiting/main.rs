@@ -9,6 +9,7 @@ mod errors;
 mod interleavings;
 mod queueing;
 mod shaping;
+mod slow_store;
 mod waking;
 
 use std::future::Future;

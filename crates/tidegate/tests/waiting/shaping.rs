@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{Limit, Rate, Retry};
+use tidegate::{Limit, Limiter, ManualClock, Rate, Retry};
 
 use crate::{Clocked, NANOSECOND, SECOND, Waited, Waiter, at_once, limiter, too_long};
 
@@ -59,6 +59,25 @@ fn the_last_slot_is_given_back_when_its_waiter_leaves() {
     clock.advance(2 * SECOND);
     assert!(first.end().is_ok());
     assert!(third.end().is_ok(), "it has the second slot");
+}
+
+#[test]
+fn who_leaves_before_its_slot_calls_those_behind() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder()
+        .limit(QUEUE)
+        .limit(Limit::concurrency(1).without_lease())
+        .clock(clock)
+        .build()
+        .unwrap();
+    drop(limiter.on("user:42").acquire().unwrap());
+    // It has the permit while it is held for its slot; the other waits for the permit.
+    let held = Waiter::asleep(limiter.on("user:42").acquire_within(100 * SECOND));
+    let mut behind = Waiter::asleep(limiter.on("user:42").acquire_within(100 * SECOND));
+    assert_eq!(limiter.waiters(), 1);
+    drop(held);
+    assert!(behind.answer().is_pending());
+    assert_eq!(limiter.waiters(), 0, "it is held for the slot now");
 }
 
 #[test]

@@ -97,6 +97,32 @@ fn a_leased_permit_that_comes_back_early_is_not_waited_out() {
 }
 
 #[test]
+fn a_permit_is_waited_for_also_when_its_lease_ends_later() {
+    let (clock, limiter) = limiter(Limit::concurrency(1).lease(10 * SECOND));
+    let held = limiter.on("user:42").acquire().unwrap();
+    let first = Waiter::asleep(limiter.on("user:42").acquire_within(3 * SECOND));
+    clock.advance(2 * SECOND);
+    drop(held);
+    let held = first.end().unwrap();
+    let second = Waiter::asleep(limiter.on("user:42").acquire_within(3 * SECOND));
+    clock.advance(3 * SECOND - NANOSECOND);
+    assert!(!second.is_called());
+    clock.advance(NANOSECOND);
+    assert_eq!(too_long(second.end()).retry, Retry::After(7 * SECOND));
+    drop(held);
+}
+
+#[test]
+fn a_permit_that_comes_back_at_the_deadline_is_in_time() {
+    let (clock, limiter) = limiter(ONE_AT_ONCE);
+    let held = limiter.on("user:42").acquire().unwrap();
+    let waiter = permit(&limiter);
+    clock.advance(LONG);
+    drop(held);
+    assert!(waiter.end().is_ok());
+}
+
+#[test]
 fn a_waiter_that_was_called_and_leaves_passes_the_permit_on() {
     let (_, limiter) = limiter(ONE_AT_ONCE);
     let held = limiter.on("user:42").acquire().unwrap();
@@ -185,4 +211,10 @@ fn who_shares_a_part_of_the_key_is_called_too() {
     let _ = limiter.reset(&other);
     assert!(waiter.end().is_ok());
     drop(held);
+    // A key without parts is a part, too.
+    let _ = limiter.reset(&one);
+    let held = limiter.on("all").acquire().unwrap();
+    let waiter = Waiter::asleep(limiter.on(&other).until_ready());
+    drop(held);
+    assert!(waiter.end().is_ok());
 }

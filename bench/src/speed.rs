@@ -95,7 +95,7 @@ fn column(
     times
 }
 
-/// Wall nanoseconds per check: with two threads, of either of them.
+/// Wall nanoseconds per check: the time of a run, divided by the checks of all threads together.
 fn measure(rival: &dyn Rival, orders: &[Vec<u32>], checks: usize) -> f64 {
     let barrier = Barrier::new(orders.len());
     let longest: Duration = std::thread::scope(|scope| {

@@ -21,7 +21,7 @@
 //! ```
 //!
 //! What is not here: who keeps the state (`tidegate-store`), what time it is and who is asking
-//! (`tidegate`), what a rule file says (`tidegate-rules`).
+//! (`tidegate`).
 
 #![no_std]
 

@@ -8,7 +8,8 @@ use std::hash::Hasher;
 ///
 /// The function is rapidhash, version 3, in the form that an input cannot multiply away its
 /// secrets. All of these come from the seed, so nobody outside can tell which keys share a shard
-/// or a slot, nor look for two that collide: hashes are never shown. The function is the same in
+/// or a slot, nor look for two that collide: hashes are never shown, only what SipHash
+/// makes of them. The function is the same in
 /// every build, so that a snapshot can be read by the next one.
 #[derive(Clone, Copy)]
 pub(crate) struct Seed {

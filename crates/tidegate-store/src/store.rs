@@ -46,7 +46,7 @@ pub trait Store: Send + Sync {
     /// Decides a call like [`Op::Check`], and remembers under `id` what it took, so that it can be
     /// settled from anywhere within `ttl`. Past that it stays consumed.
     ///
-    /// The id makes it safe to repeat: the same id reserves once.
+    /// The id makes it safe to repeat: while the reservation is open, the same id reserves once.
     fn reserve(
         &self,
         call: &Call<'_>,

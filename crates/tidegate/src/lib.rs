@@ -10,7 +10,7 @@
 //! if decision.allowed {
 //!     println!("go on, {} more right now", decision.remaining);
 //! } else {
-//!     println!("come back in {:?}", decision.retry.after());
+//!     println!("come back: {:?}", decision.retry);
 //! }
 //! # Ok::<(), tidegate::BuildError>(())
 //! ```
@@ -55,7 +55,7 @@ pub use request::Request;
 pub use reservation::{Permit, Reservation};
 pub use tidegate_core::{
     AlgorithmName, Align, ColdStart, Compare, Decision, Inherit, Lease, Limit, LimitError,
-    LimitSpec, Queue, Rate, Refill, Retry, SoftSpec, Source, Timestamp, Window, Windows,
+    LimitSpec, Queue, Rate, Refill, Retry, SoftSpec, Source, Taken, Timestamp, Window, Windows,
 };
 pub use tidegate_store::{
     Answer, Call, HeldPart, Holding, Item, LiveKey, LocalStore, MemoryBuilder, MemoryError,

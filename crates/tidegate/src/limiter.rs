@@ -87,8 +87,9 @@ impl Limiter {
 
 /// What a limiter is made of.
 ///
-/// The store is made when the limiter is, unless one is given: several limiters may share a store
-/// as an `Arc`, if their limits have different names.
+/// The store is made when the limiter is, unless one is given. Several limiters may share a store as
+/// an `Arc`: limits of the same name are then the same limit, so give those a name of their own
+/// that are not. Two limiters that give one name different numbers undo each other's work.
 pub struct LimiterBuilder<S = MemoryStore, F = fn() -> SystemClock> {
     limits: Limits,
     store: Option<S>,
@@ -266,8 +267,9 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 impl<S: LocalStore, C: Clock> Limiter<S, C> {
     /// Asks for one unit, and takes it if it is there.
     ///
-    /// A concurrency limit gives a permit that stays out until its lease ends, because nobody has
-    /// it in hand: use [`acquire`](Request::acquire) for one that is given back.
+    /// A concurrency limit gives a permit that stays out until its lease ends, and without a lease
+    /// for ever, because nobody has it in hand: use [`acquire`](Request::acquire) for one that is
+    /// given back.
     #[must_use = "a decision that nobody reads limits nothing"]
     #[inline(never)]
     pub fn check<K: Key + ?Sized>(&self, key: &K) -> Decision {
@@ -291,7 +293,8 @@ impl<S: LocalStore, C: Clock> Limiter<S, C> {
         self.on(key).force()
     }
 
-    /// Gives `units` back, up to what is used.
+    /// Gives `units` back, up to what is used. Permits of a concurrency limit are given back by
+    /// those who hold them, and not by this.
     pub fn refund<K: Key + ?Sized>(&self, key: &K, units: u64) -> Decision {
         self.on(key).cost(units).refund()
     }
@@ -423,11 +426,11 @@ impl<S: Store, C: Clock> Shared<S, C> {
         let holding = outcome.allowed.then(|| Holding::new(&call, &policy.handles, &answers));
         let each = answers.iter().map(|answer| answer.decision).collect();
         let decisions = Decisions { overall: decision, granted: outcome.granted, each };
-        let may_come_early = items
-            .iter()
-            .zip(&answers)
-            .any(|(item, answer)| !answer.decision.allowed && item.limit.limit().is_concurrency());
-        Ok(Asked { decisions, holding, may_come_early })
+        // Everything else that refuses holds for as long as it says.
+        let others = items.iter().zip(&answers);
+        let others = others.filter(|(item, _)| !item.limit.limit().is_concurrency());
+        let sure = others.fold(Retry::Now, |sure, (_, answer)| sure.max(answer.decision.retry));
+        Ok(Asked { decisions, holding, sure })
     }
 }
 
@@ -453,6 +456,6 @@ pub(crate) struct Asked {
     pub(crate) decisions: Decisions,
     /// What was taken, if the request was admitted.
     pub(crate) holding: Option<Holding>,
-    /// Whether it was refused for permits, which somebody may give back at any time.
-    pub(crate) may_come_early: bool,
+    /// How long it takes even if all permits come back at once.
+    pub(crate) sure: Retry,
 }

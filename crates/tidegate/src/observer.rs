@@ -13,9 +13,10 @@ pub trait Observer: Send + Sync + 'static {
     /// A request was decided.
     fn decided(&self, event: &Event<'_>);
 
-    /// Somebody begins to wait for a limit; `retry` is how long it will take if nobody else comes.
-    fn waiting(&self, retry: Duration) {
-        let _ = retry;
+    /// Somebody at the head of a queue begins to wait for a limit, for so long at the most; `None`
+    /// if nobody can tell.
+    fn waiting(&self, most: Option<Duration>) {
+        let _ = most;
     }
 }
 

@@ -114,7 +114,7 @@ impl<'a, S: Store, C: Clock, K: Key + ?Sized> Request<'a, S, C, K> {
     /// Waits until the units are admitted, and takes them.
     ///
     /// Those who wait for the same key are served in the order they came; whoever is at the head
-    /// sleeps until exactly the moment the limit names. Dropping the future gives up the place.
+    /// sleeps until the moment the limit names. Dropping the future gives up the place.
     /// What [`check`](Self::check) takes meanwhile, it takes without queueing.
     ///
     /// A limit that shapes (a queue, a warm-up) admits first and tells how long to hold: that is

@@ -26,7 +26,8 @@ pub enum WaitError<E: Error + 'static> {
     /// The cost is more than the limit can ever hold.
     #[error("the cost is more than the limit of {} can hold", .0.limit)]
     Never(Decision),
-    /// It would take, or took, longer than allowed. The decision says how much longer.
+    /// It would take, or took, longer than allowed. The decision is the last refusal; of a shaper
+    /// that would have held the request for too long, its retry is by how much.
     #[error("not admitted in time")]
     TooLong(Decision),
     /// The bound on waiters is reached.
@@ -216,21 +217,27 @@ pub(crate) async fn until_ready<S: Store, C: Clock>(
             return Err(too_many());
         }
         let now = shared.clock.now();
+        // Permits come back before their leases end; everything else comes when it comes.
+        let at_best = match asked.sure {
+            Retry::After(wait) => now + wait,
+            // The store is full, and nobody announces when it no longer is.
+            Retry::Unknown => (now + FULL_STORE_RETRY).min(deadline),
+            Retry::Now | Retry::Never => now,
+        };
+        if now >= deadline || at_best > deadline {
+            return Err(WaitError::TooLong(decision));
+        }
         let ready = match decision.retry {
             Retry::Never => return Err(WaitError::Never(decision)),
-            // Somebody has to give back a permit, and will say so; or the store is full, which
-            // nobody announces.
-            Retry::Unknown if asked.may_come_early => deadline,
-            Retry::Unknown => (now + FULL_STORE_RETRY).min(deadline),
+            Retry::Unknown if asked.sure == Retry::Unknown => at_best,
+            // Somebody has to give back a permit, and will say so.
+            Retry::Unknown => deadline,
             Retry::Now => now,
             Retry::After(wait) => now + wait,
         };
-        // Permits come back before their leases end; everything else comes when it comes.
-        if now >= deadline || (ready > deadline && !asked.may_come_early) {
-            return Err(WaitError::TooLong(decision));
-        }
         if let (Some(observer), false) = (&shared.observer, has_told) {
-            observer.waiting(ready.since(now));
+            let known = decision.retry != Retry::Unknown;
+            observer.waiting(known.then(|| ready.since(now)));
             has_told = true;
         }
         sleep_or_called(shared, &place, (ready + jitter(shared.jitter)).min(deadline)).await;

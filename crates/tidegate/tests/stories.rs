@@ -104,3 +104,19 @@ fn what_is_forced_is_remembered_by_a_full_store() {
     limiter.on("second").cost(10).force();
     assert_eq!(limiter.peek("second").remaining, 0);
 }
+
+/// A permit may come back at any moment, so waiting for one is worth while; but not if something
+/// else refuses for longer than one is willing to wait.
+#[test]
+fn a_wait_that_no_permit_can_shorten_is_not_begun() {
+    let limiter = Limiter::builder()
+        .limit(Limit::per_hour(1))
+        .limit(Limit::concurrency(1))
+        .clock(ManualClock::new())
+        .build()
+        .unwrap();
+    let _permit = limiter.on("key").acquire().unwrap();
+    let mut waiter = pin!(limiter.on("key").acquire_within(SECOND));
+    let polled = waiter.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Err(tidegate::WaitError::TooLong(_)))));
+}

@@ -8,6 +8,7 @@ mod snapshot;
 mod table;
 mod value;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -206,6 +207,12 @@ pub struct LiveKey {
     pub fingerprint: u128,
     /// What the limit says of it now.
     pub decision: Decision,
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MemoryStore").field(&self.stats()).finish()
+    }
 }
 
 impl Default for MemoryStore {

@@ -1,29 +1,63 @@
-//! The short ways through the memory store: enforced buckets of one word each, on one key.
+//! The short ways through the memory store: one enforced limit, or several buckets of one word each
+//! on one key.
 //!
 //! They decide what the long way decides; there is only less to carry about.
 
 use std::sync::Arc;
 
-use tidegate_core::{Admissions, Ask, Decision, Joint, Level, Timestamp};
+use tidegate_core::{Action, Admissions, Ask, Decision, Joint, Level, Moment, Timestamp};
 
-use super::MemoryStore;
 use super::shard::{Full, Shard};
+use super::{MemoryStore, OnFull};
 use crate::fingerprint::Fingerprint;
 use crate::registry::Registered;
-use crate::store::{Answer, Call, Item, LocalStore, Op};
+use crate::store::{Answer, Call, Item, LocalStore, Mode, Op};
 
 /// How many limits the short way takes.
 const MOST: usize = 8;
 
 impl MemoryStore {
-    /// A check of one item of any kind.
-    #[cold]
+    /// A check of one item that is not a bucket of one word.
     #[inline(never)]
     pub(super) fn check_any(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
+        let limit = item.limit.limit();
+        let units = cost.saturating_mul(item.factor);
+        // Permits have holders, blocks and zero take nothing, and a bound that turns away new keys
+        // has to be asked first: all of that is the long way's business.
+        if item.mode == Mode::Enforce
+            && self.settings.on_full == OnFull::Evict
+            && units > 0
+            && limit.state_words() != Some(0)
+            && !limit.is_concurrency()
+        {
+            return self.check_single(item, units, now);
+        }
         let mut answers = [Answer::default()];
         let items = std::slice::from_ref(item);
         self.apply_now(&Call::new(Op::Check, items, cost, now), &mut answers);
         answers[0].decision
+    }
+
+    fn check_single(&self, item: &Item<'_>, units: u64, now: Timestamp) -> Decision {
+        let limit = item.limit.limit();
+        let window = item.windows.map(|windows| windows.around(now));
+        let ask = Ask { at: Moment { now, window }, holder: 0 };
+        let key = self.seed.hash(item.key);
+        let fingerprint = key.under(item.limit.salt);
+        let mut shard = self.shards[self.shard_of(key)].lock();
+        shard.since_origin(now, &self.registry);
+        if shard.is_inherited(fingerprint, item.limit) {
+            shard.adopt(fingerprint, item.limit, &ask, self.room());
+        }
+        let (decision, _kept) = shard.change(fingerprint, item.limit, &ask, self.room(), |state| {
+            let action = match limit.fits(state.as_ref(), &ask, units) {
+                true => Action::Take,
+                false if limit.counts_rejected() => Action::Count,
+                false => Action::Refuse,
+            };
+            limit.settle(state, &ask, units, action)
+        });
+        decision
     }
 
     /// A check of a bucket that is not there yet.

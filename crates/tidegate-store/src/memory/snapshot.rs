@@ -24,6 +24,7 @@ const VERSION: u32 = 1;
 const CHECKSUM_KEY: [u64; 2] = [0x7469_6465, 0x6761_7465];
 
 /// A store made from a snapshot, or an empty one and the reason why.
+#[derive(Debug)]
 pub struct Restored {
     /// The store, ready either way.
     pub store: MemoryStore,

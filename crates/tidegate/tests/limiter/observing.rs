@@ -189,8 +189,8 @@ struct Waits(Arc<Mutex<Vec<Duration>>>);
 impl Observer for Waits {
     fn decided(&self, _event: &Event<'_>) {}
 
-    fn waiting(&self, retry: Duration) {
-        self.0.lock().unwrap().push(retry);
+    fn waiting(&self, retry: Option<Duration>) {
+        self.0.lock().unwrap().extend(retry);
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use tidegate::{Limit, Limiter, Rate};
+use tidegate::{Limit, Limiter, MemoryStore, Rate};
 
 use crate::workload::KeyBuffer;
 
@@ -56,7 +56,10 @@ pub fn build(name: &str, keys: u32, path: Path) -> Box<dyn Rival> {
         .allow_burst(NonZeroU32::new(burst).expect("not zero"));
     let burst = u64::from(burst);
     let window = Rate { units: burst, ..rate };
-    let limiter = |spec| Limiter::new(spec).expect("a possible limit");
+    let limiter = |spec| {
+        let store = MemoryStore::builder().max_keys(16_000_000).build();
+        Limiter::builder().limit(spec).store(store).build().expect("a possible limit")
+    };
     match name {
         "harness (build the key)" => Box::new(Harness),
         "governor String" => Box::new(GovernorString(RateLimiter::keyed(quota))),

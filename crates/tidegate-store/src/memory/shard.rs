@@ -27,8 +27,9 @@ pub(crate) struct Shard {
     lists: Table<Option<State>>,
     /// Says where the next search for somebody to evict starts.
     random: u64,
-    /// When all tables were last swept because the bound was met.
+    /// When all tables were last swept because the bound was met, and how often it was met since.
     swept_at: Timestamp,
+    pressed: usize,
     pub(crate) counts: Counts,
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct Counts {
 const SAMPLE: usize = 16;
 /// A linear congruential generator of full period; its upper half is random enough to sample by.
 const LCG: (u64, u64) = (6_364_136_223_846_793_005, 1_442_695_040_888_963_407);
-/// How often a shard that is full is swept as a whole, so that a flood does not sweep all the time.
+/// How often at the most a shard that is full is swept as a whole.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How far before the first moment seen the origin is set, so that a clock may go back.
 const MARGIN: u64 = NARROW_HORIZON / 4;
@@ -363,8 +364,11 @@ impl Shard {
     #[cold]
     fn clear_out(&mut self, ask: &Ask, room: Room<'_>) -> Result<(), Full> {
         let now = ask.at.now;
-        if now < self.swept_at || now.since(self.swept_at) >= SWEEP_INTERVAL {
-            self.swept_at = now;
+        self.pressed += 1;
+        let is_due = now < self.swept_at || now.since(self.swept_at) >= SWEEP_INTERVAL;
+        // Not sooner than a quarter of the keys were pressed out: a sweep looks at all of them.
+        if is_due && self.pressed > self.len() / 4 {
+            (self.swept_at, self.pressed) = (now, 0);
             let before = self.len();
             self.sweep(ask, room.registry);
             self.counts.evicted_spent += (before - self.len()) as u64;

@@ -62,4 +62,5 @@ pub use spec::{
     AlgorithmName, Align, ColdStart, Compare, Lease, LimitSpec, Queue, Refill, SoftSpec,
 };
 pub use state::State;
+pub use text::parse_duration;
 pub use time::{Moment, Timestamp, Window, Windows};

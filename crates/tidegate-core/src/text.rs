@@ -37,7 +37,15 @@ impl fmt::Display for WriteDuration {
 }
 
 /// Reads one whole number with one unit: `500ms`, `10s`, `5m`, `3h`, `7d`.
-pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+///
+/// ```
+/// use core::time::Duration;
+/// use tidegate_core::parse_duration;
+///
+/// assert_eq!(parse_duration("3h"), Some(Duration::from_secs(10_800)));
+/// assert_eq!(parse_duration("3 hours"), None);
+/// ```
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
     let (_, size) = UNITS.into_iter().find(|(name, _)| *name == unit)?;

@@ -1,0 +1,26 @@
+//! Rate-limit rules: text in, compiled rules out.
+//!
+//! The format is Lyft's, and more: see the rule reference in `docs/`. This crate reads no files,
+//! opens no sockets and knows no time; [`Rules::load`] takes the text of files and gives rules, or
+//! everything that is wrong with them at once, and [`Rules::find`] says which limits a request
+//! meets and which keys they count.
+
+mod diagnostic;
+mod draft;
+mod exempt;
+mod field;
+mod glob;
+mod http;
+mod matching;
+mod read;
+mod rule;
+mod rules;
+mod tree;
+mod yaml;
+
+pub use diagnostic::{Diagnostic, Paint, Report, Severity};
+pub use exempt::Exempt;
+pub use matching::{Descriptor, Entry, Found, Met, Override, Reached};
+pub use rule::{Excess, OnStoreError, Origin, Rule, Unit, Unlimited, Zone};
+pub use rules::{File, Loaded, Options, Rules};
+pub use yaml::Place;

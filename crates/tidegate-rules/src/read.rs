@@ -1,0 +1,9 @@
+//! From the text of files to rules, with everything that is wrong with them.
+
+mod document;
+mod limit;
+mod map;
+mod value;
+
+pub(crate) use self::document::{read_file, yaml_error};
+pub(crate) use self::map::{Fields, Reader};

@@ -1,0 +1,292 @@
+//! A file: its domain and its tree of descriptors.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Number, Value};
+
+use super::limit::{Around, Common, Reading};
+use super::map::{Fields, Reader};
+use crate::diagnostic::{At, Path};
+use crate::draft::{DescriptorDraft, DomainDraft, LimitsDraft};
+use crate::field::{self, DESCRIPTOR};
+use crate::rule::Rule;
+use crate::tree::Flags;
+use crate::yaml::{Document, Kind, Meaning, Node, Place, YamlError};
+
+/// Reads one file; `None` if there is nothing in it that could be used.
+pub(crate) fn read_file<'t>(reader: &mut Reader<'_, 't>, text: &'t str) -> Option<DomainDraft> {
+    let document = match Document::read(text) {
+        Ok(document) => document,
+        Err(error) => {
+            reader.error(At::place(error.place), yaml_error(&error));
+            return None;
+        }
+    };
+    if let Some(second) = document.second {
+        let at = At::place(second).hint("give each domain a file of its own");
+        reader.warn(at, "only the first document of a file is read");
+    }
+    let Some(root) = document.root.as_deref() else {
+        reader.error(At::place(START), "config file cannot have empty domain");
+        return None;
+    };
+    read_root(reader, root)
+}
+
+const START: Place = Place { line: 1, column: 1 };
+
+/// A syntax error in the form of Lyft's YAML library.
+pub(crate) fn yaml_error(error: &YamlError) -> String {
+    format!("error loading config file: yaml: line {}: {}", error.place.line, error.message)
+}
+
+fn read_root<'t>(reader: &mut Reader<'_, 't>, root: &Node<'t>) -> Option<DomainDraft> {
+    let path = Path::ROOT;
+    let fields = reader.fields(root, &field::ROOT, &path)?;
+    let domain = reader.text(&fields, "domain").unwrap_or_default();
+    if domain.is_empty() {
+        let at = At::new(fields.place_of("domain"), &path);
+        reader.error(
+            at.hint("begin the file with `domain: name`"),
+            "config file cannot have empty domain",
+        );
+    }
+    let defaults = match fields.get("defaults") {
+        Some(node) => {
+            let path = path.key("defaults");
+            let found = reader.fields(node, &field::DEFAULTS, &path);
+            found.map(|fields| reader.common(&fields, &field::DEFAULTS)).unwrap_or_default()
+        }
+        None => Common::default(),
+    };
+    let mut way = Way { id: domain.to_owned(), counter: String::new(), defaults: &defaults };
+    way.part("", domain);
+    let descriptors = read_descriptors(reader, &fields, &mut way);
+    let http = crate::http::read(reader, &fields);
+    let origin = reader.origin(root.place);
+    Some(DomainDraft { domain: domain.into(), origin, descriptors, http })
+}
+
+/// The way from the domain to a descriptor.
+struct Way<'a> {
+    /// As people read it: `api.user_7.path`.
+    id: String,
+    /// The same with the lengths of its parts, so that no two ways are alike.
+    counter: String,
+    defaults: &'a Common,
+}
+
+impl Way<'_> {
+    fn part(&mut self, before: &str, part: &str) {
+        self.counter.push_str(before);
+        self.counter.push_str(&part.len().to_string());
+        self.counter.push(':');
+        self.counter.push_str(part);
+    }
+
+    fn enter(&mut self, key: &str, value: Option<&str>) -> (usize, usize) {
+        let before = (self.id.len(), self.counter.len());
+        self.id.push('.');
+        self.id.push_str(key);
+        self.part(",", key);
+        if let Some(value) = value {
+            self.id.push('_');
+            self.id.push_str(value);
+            self.part("=", value);
+        }
+        before
+    }
+
+    fn leave(&mut self, (id, counter): (usize, usize)) {
+        self.id.truncate(id);
+        self.counter.truncate(counter);
+    }
+}
+
+fn read_descriptors<'t>(
+    reader: &mut Reader<'_, 't>,
+    fields: &Fields<'_, 't>,
+    way: &mut Way<'_>,
+) -> Vec<DescriptorDraft> {
+    let list = reader.list(fields, "descriptors");
+    let path = fields.path.key("descriptors");
+    let mut drafts = Vec::with_capacity(list.len());
+    let mut seen: HashMap<(Box<str>, Option<Box<str>>), Place> = HashMap::new();
+    for (index, item) in list.iter().enumerate() {
+        let path = path.index(index);
+        if !matches!(item.kind, Kind::Map(_)) {
+            let shown = item.shown();
+            let at = At::new(item.place, &path).wide(&shown);
+            reader.error(
+                at,
+                format!("config error, yaml file contains list of type other than map: {shown}"),
+            );
+            continue;
+        }
+        let Some(draft) = read_descriptor(reader, item, &path, way) else { continue };
+        let name = (draft.key.clone(), draft.value.clone());
+        if let Some(first) = seen.get(&name) {
+            let before = way.enter(&draft.key, draft.value.as_deref());
+            let message = format!("duplicate descriptor composite key '{}'", way.id);
+            way.leave(before);
+            let at =
+                At::new(item.place, &path).hint(format!("the first is in line {}", first.line));
+            reader.error(at, message);
+            continue;
+        }
+        seen.insert(name, item.place);
+        drafts.push(draft);
+    }
+    drafts
+}
+
+fn read_descriptor<'t>(
+    reader: &mut Reader<'_, 't>,
+    node: &Node<'t>,
+    path: &Path<'_>,
+    way: &mut Way<'_>,
+) -> Option<DescriptorDraft> {
+    let fields = reader.fields(node, &DESCRIPTOR, path)?;
+    let key = reader.text(&fields, "key").unwrap_or_default();
+    let value = reader.text(&fields, "value").filter(|value| !value.is_empty());
+    if key.is_empty() {
+        reader.error(At::new(node.place, path), "descriptor has empty key");
+    }
+    let mut flag = |name| reader.flag(&fields, name).unwrap_or(false);
+    let flags = Flags {
+        share: flag("share_threshold"),
+        detailed_metric: flag("detailed_metric"),
+        value_to_metric: flag("value_to_metric"),
+        ..Flags::default()
+    };
+    let (shadow, quota) = (flag("shadow_mode"), flag("quota_mode"));
+    let before = way.enter(key, value);
+    if flags.share && !key.contains('*') && !value.is_some_and(|value| value.contains('*')) {
+        let at = At::new(fields.place_of("share_threshold"), path).wide("share_threshold");
+        let name = value.map_or(key.to_owned(), |value| format!("{key}_{value}"));
+        reader.error(at, format!("share_threshold can only be used with wildcard values (containing '*'), but found key '{name}'"));
+    }
+    let enabled = reader.flag(&fields, "enabled").unwrap_or(true);
+    let percent_bp = reader.share(&fields);
+    let exempt = reader.texts(&fields, "exempt");
+    let around = Around {
+        id: &way.id,
+        counter: &way.counter,
+        shadow,
+        quota,
+        enabled,
+        percent_bp,
+        exempt: &exempt,
+        defaults: way.defaults,
+    };
+    let limits = read_limits(reader, &fields, &around);
+    let metadata = fields.get("metadata").and_then(|node| {
+        let path = path.key("metadata");
+        read_metadata(reader, node, &path)
+    });
+    let children = read_descriptors(reader, &fields, way);
+    way.leave(before);
+    Some(DescriptorDraft {
+        key: key.into(),
+        value: value.map(Into::into),
+        limits,
+        children,
+        metadata,
+        flags,
+        origin: reader.origin(node.place),
+    })
+}
+
+fn read_limits<'t>(
+    reader: &mut Reader<'_, 't>,
+    fields: &Fields<'_, 't>,
+    around: &Around<'_>,
+) -> LimitsDraft {
+    if fields.has("rate_limit") && fields.has("rate_limits") {
+        let at = At::new(fields.place_of("rate_limits"), fields.path).wide("rate_limits");
+        reader.error(at, "`rate_limit` and `rate_limits` exclude each other");
+        return LimitsDraft::None;
+    }
+    if let Some(node) = fields.get("rate_limit") {
+        let path = fields.path.key("rate_limit");
+        let Some(limit) = reader.fields(node, &field::LIMIT, &path) else {
+            return LimitsDraft::None;
+        };
+        return match reader.limit(&limit, around, None) {
+            Some(Reading::Limit(rule)) => LimitsDraft::Some(vec![*rule]),
+            Some(Reading::Unlimited(unlimited)) => LimitsDraft::Unlimited(unlimited),
+            None => LimitsDraft::None,
+        };
+    }
+    let mut rules: Vec<Rule> = Vec::new();
+    let path = fields.path.key("rate_limits");
+    for (index, item) in reader.list(fields, "rate_limits").iter().enumerate() {
+        let path = path.index(index);
+        let Some(limit) = reader.fields(item, &field::LIMIT, &path) else { continue };
+        let Some(Reading::Limit(rule)) = reader.limit(&limit, around, Some(index)) else {
+            continue;
+        };
+        if rules.iter().any(|earlier| earlier.counter == rule.counter) {
+            let at = At::new(limit.place_of("name"), &path);
+            reader.error(at, format!("two limits of this descriptor are named `{}`", rule.id));
+        }
+        rules.push(*rule);
+    }
+    if rules.is_empty() { LimitsDraft::None } else { LimitsDraft::Some(rules) }
+}
+
+/// What the rules attach for proxies, as JSON.
+fn read_metadata<'t>(
+    reader: &mut Reader<'_, 't>,
+    node: &Node<'t>,
+    path: &Path<'_>,
+) -> Option<Value> {
+    if !matches!(node.kind, Kind::Map(_)) {
+        let at = At::new(node.place, path);
+        reader.error(at, format!("error parsing metadata: a map is needed, found {}", node.what()));
+        return None;
+    }
+    match json(node) {
+        Ok(value) => Some(value),
+        Err((place, reason)) => {
+            reader.error(At::new(place, path), format!("error parsing metadata: {reason}"));
+            None
+        }
+    }
+}
+
+fn json(node: &Node<'_>) -> Result<Value, (Place, String)> {
+    Ok(match &node.kind {
+        Kind::List(items) => {
+            Value::Array(items.iter().map(|item| json(item)).collect::<Result<_, _>>()?)
+        }
+        Kind::Map(pairs) => {
+            let mut map = Map::new();
+            for (key, value) in pairs {
+                let Some(key) = key.scalar() else {
+                    return Err((key.place, "a key that is not text".to_owned()));
+                };
+                map.insert(key.text.to_string(), json(value)?);
+            }
+            Value::Object(map)
+        }
+        Kind::Scalar(scalar) => match scalar.meaning() {
+            Meaning::Null => Value::Null,
+            Meaning::Bool(flag) => Value::Bool(flag),
+            Meaning::Int(number) => match i64::try_from(number) {
+                Ok(number) => Value::Number(number.into()),
+                Err(_) => return Err((node.place, format!("`{number}` is too large"))),
+            },
+            Meaning::Float => {
+                let number = scalar.text.replace('_', "").parse().ok().and_then(Number::from_f64);
+                match number {
+                    Some(number) => Value::Number(number),
+                    None => {
+                        return Err((node.place, format!("`{}` is no number of JSON", scalar.text)));
+                    }
+                }
+            }
+            Meaning::Text => Value::String(scalar.text.to_string()),
+        },
+    })
+}

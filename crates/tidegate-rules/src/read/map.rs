@@ -1,0 +1,201 @@
+//! Maps: which keys stand in them, which should not, and which were probably meant.
+
+use std::rc::Rc;
+
+use crate::diagnostic::{At, Findings, Path, nearest};
+use crate::field::{self, Field, LYFT, Shape};
+use crate::rule::Origin;
+use crate::rules::Options;
+use crate::yaml::{Kind, Meaning, Node, Place};
+
+/// Reads one file.
+pub(crate) struct Reader<'r, 't> {
+    pub(crate) findings: &'r mut Findings<'t>,
+    pub(crate) options: &'r Options,
+    /// The position of the file among those that are loaded.
+    pub(crate) file: u32,
+}
+
+impl<'r, 't> Reader<'r, 't> {
+    pub(crate) fn origin(&self, place: Place) -> Origin {
+        Origin { file: self.file, place }
+    }
+
+    pub(crate) fn error(&mut self, at: At<'_>, message: impl Into<String>) {
+        self.findings.error(at, message);
+    }
+
+    pub(crate) fn warn(&mut self, at: At<'_>, message: impl Into<String>) {
+        self.findings.warn(at, message);
+    }
+
+    /// The fields of a map. Keys that do not belong there are reported.
+    pub(crate) fn fields<'n>(
+        &mut self,
+        node: &'n Node<'t>,
+        shape: &'static Shape,
+        path: &'n Path<'n>,
+    ) -> Option<Fields<'n, 't>> {
+        let mut fields = Fields { place: node.place, path, found: Vec::new() };
+        match &node.kind {
+            _ if node.is_null() => return Some(fields),
+            Kind::Map(pairs) => self.add_pairs(pairs, shape, &mut fields, true),
+            _ => {
+                let at = At::new(node.place, path).wide(&node.shown());
+                let message = format!(
+                    "error loading config file: {} should be a map, found {}",
+                    shape.title,
+                    node.what()
+                );
+                self.error(at, message);
+                return None;
+            }
+        }
+        Some(fields)
+    }
+
+    fn add_pairs<'n>(
+        &mut self,
+        pairs: &'n [(Rc<Node<'t>>, Rc<Node<'t>>)],
+        shape: &'static Shape,
+        fields: &mut Fields<'n, 't>,
+        outer: bool,
+    ) {
+        for (key, value) in pairs {
+            let Some(name) = self.key_name(key, fields.path) else { continue };
+            if name == "<<" {
+                continue;
+            }
+            let Some(field) = shape.field(name) else {
+                self.strange_key(name, key.place, shape, fields.path);
+                continue;
+            };
+            let earlier = fields.found.iter().position(|found| found.field.name == field.name);
+            match earlier {
+                // What a map says itself counts, and not what it merges.
+                Some(_) if !outer => {}
+                Some(at) => {
+                    let at_key = At::new(key.place, fields.path).wide(name);
+                    self.warn(at_key, format!("`{name}` is given twice; the last one counts"));
+                    fields.found[at] = Found { field, key: key.place, value };
+                }
+                None => fields.found.push(Found { field, key: key.place, value }),
+            }
+        }
+        for (key, value) in pairs {
+            if key.scalar().is_some_and(|scalar| scalar.is_plain && scalar.text == "<<") {
+                self.merge(value, shape, fields);
+            }
+        }
+    }
+
+    fn merge<'n>(
+        &mut self,
+        value: &'n Node<'t>,
+        shape: &'static Shape,
+        fields: &mut Fields<'n, 't>,
+    ) {
+        match &value.kind {
+            Kind::Map(pairs) => self.add_pairs(pairs, shape, fields, false),
+            Kind::List(items) => items.iter().for_each(|item| self.merge(item, shape, fields)),
+            Kind::Scalar(_) => {
+                let at = At::new(value.place, fields.path);
+                self.error(at, "error loading config file: map merge requires map or sequence of maps as the value");
+            }
+        }
+    }
+
+    fn key_name<'n>(&mut self, key: &'n Node<'t>, path: &Path<'_>) -> Option<&'n str> {
+        match key.scalar() {
+            Some(scalar) if scalar.meaning() == Meaning::Text => Some(&scalar.text),
+            _ => {
+                let shown = key.shown();
+                let at = At::new(key.place, path).wide(&shown);
+                self.error(at, format!("config error, key is not of type string: {shown}"));
+                None
+            }
+        }
+    }
+
+    fn strange_key(&mut self, name: &str, place: Place, shape: &'static Shape, path: &Path<'_>) {
+        let at = At::new(place, path).wide(name);
+        let home = home_of(name, shape);
+        if LYFT.contains(&name) {
+            let at = match home {
+                Some(home) => at.hint(format!("`{name}` belongs in {home}")),
+                None => at,
+            };
+            let message = format!("`{name}` has no meaning in {} and is ignored", shape.title);
+            return self.warn(at, message);
+        }
+        let at = match home {
+            Some(home) => at.hint(format!("`{name}` belongs in {home}")),
+            None => match nearest(name, shape.names()) {
+                Some(near) => at.hint(format!("did you mean `{near}`?")),
+                None => match nearest(name, all_names()) {
+                    Some(near) => {
+                        let home = home_of(near, shape).unwrap_or(shape.title);
+                        at.hint(format!("did you mean `{near}`? it belongs in {home}"))
+                    }
+                    None => at.suggest(name, shape.names()),
+                },
+            },
+        };
+        self.error(at, format!("config error, unknown key '{name}'"));
+    }
+}
+
+/// All shapes, the likeliest home of a stray key first.
+const SHAPES: [&Shape; 9] = [
+    &field::LIMIT,
+    &field::DESCRIPTOR,
+    &field::ROOT,
+    &field::HTTP,
+    &field::MATCH,
+    &field::QUEUE,
+    &field::SOFT,
+    &field::WARM_UP,
+    &field::DEFAULTS,
+];
+
+fn home_of(name: &str, here: &'static Shape) -> Option<&'static str> {
+    let mut homes = SHAPES.into_iter().filter(|shape| shape.title != here.title);
+    homes.find(|shape| shape.field(name).is_some()).map(|shape| shape.title)
+}
+
+fn all_names() -> impl Iterator<Item = &'static str> {
+    SHAPES.into_iter().flat_map(|shape| shape.names())
+}
+
+/// The fields that were found in a map.
+pub(crate) struct Fields<'n, 't> {
+    pub(crate) place: Place,
+    pub(crate) path: &'n Path<'n>,
+    found: Vec<Found<'n, 't>>,
+}
+
+struct Found<'n, 't> {
+    field: &'static Field,
+    key: Place,
+    value: &'n Node<'t>,
+}
+
+impl<'n, 't> Fields<'n, 't> {
+    /// The value of a field, unless there is none or nothing in it.
+    pub(crate) fn get(&self, name: &str) -> Option<&'n Node<'t>> {
+        self.found(name).map(|found| found.value).filter(|value| !value.is_null())
+    }
+
+    /// Where the key of a field stands; that of the map if it is not there.
+    pub(crate) fn place_of(&self, name: &str) -> Place {
+        self.found(name).map_or(self.place, |found| found.key)
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    fn found(&self, name: &str) -> Option<&Found<'n, 't>> {
+        self.found.iter().find(|found| found.field.name == name)
+    }
+}

@@ -1,0 +1,245 @@
+//! Rules: loaded from files, compiled, asked.
+
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{HashMap, HashSet};
+
+use crate::diagnostic::{At, Findings, Report};
+use crate::draft::{DescriptorDraft, DomainDraft, LimitsDraft};
+use crate::http::HttpEntry;
+use crate::read::{Reader, read_file};
+use crate::rule::{Origin, Rule};
+use crate::tree::Tree;
+
+/// A file to load.
+#[derive(Clone, Copy, Debug)]
+pub struct File<'a> {
+    /// The name to use in messages.
+    pub name: &'a str,
+    /// What is in it.
+    pub text: &'a str,
+}
+
+/// How to load.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Whether several files may name one domain; their descriptors then follow one another.
+    pub merge_domains: bool,
+    /// Be like Lyft's service also where it is worse: refused requests count, and patterns match
+    /// over `key_value` as one text.
+    pub lyft_compat: bool,
+    /// Says why a name is not that of a time zone. Rules know nothing of time zones themselves;
+    /// without this any name will do.
+    pub check_time_zone: fn(&str) -> Result<(), String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { merge_domains: false, lyft_compat: false, check_time_zone: |_| Ok(()) }
+    }
+}
+
+/// Compiled rules.
+#[derive(Debug, Default)]
+pub struct Rules {
+    tree: Tree,
+    domains: HashMap<Box<str>, Domain>,
+    files: Vec<Box<str>>,
+}
+
+#[derive(Debug)]
+struct Domain {
+    root: u32,
+    http: Vec<HttpEntry>,
+}
+
+/// What came of loading.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The rules, unless there are errors.
+    pub rules: Option<Rules>,
+    /// Everything that was found.
+    pub report: Report,
+}
+
+impl Rules {
+    /// Loads a set of files. All that is wrong with any of them is reported at once.
+    ///
+    /// ```
+    /// use tidegate_rules::{Descriptor, Entry, File, Found, Options, Rules};
+    ///
+    /// let text = "
+    /// domain: api
+    /// descriptors:
+    ///   - key: user
+    ///     rate_limit: { requests_per_unit: 2, unit: second }
+    /// ";
+    /// let loaded = Rules::load(&[File { name: "api.yaml", text }], &Options::default());
+    /// let rules = loaded.rules.ok_or(loaded.report.to_string())?;
+    ///
+    /// let mut found = Found::new();
+    /// rules.find("api", &[Descriptor::new(&[Entry::new("user", "ada")])], &mut found);
+    /// assert_eq!(&*found.limits[0].rule.id, "api.user");
+    /// # Ok::<(), String>(())
+    /// ```
+    pub fn load(files: &[File<'_>], options: &Options) -> Loaded {
+        let mut findings = Findings::new();
+        findings.report.files = files.len();
+        let mut drafts = Vec::new();
+        for (number, file) in (0u32..).zip(files) {
+            findings.enter(file.name, file.text);
+            let mut reader = Reader { findings: &mut findings, options, file: number };
+            drafts.extend(read_file(&mut reader, file.text));
+        }
+        let domains = join_domains(drafts, files, options, &mut findings);
+        domains.iter().for_each(|domain| warn_of_replaces(domain, files, &mut findings));
+        let rules = Self::compile(domains, files, options);
+        findings.report.rules = rules.tree.rules.len() + rules.tree.unlimited.len();
+        warn_of_covered(&rules.tree, files, &mut findings);
+        let report = findings.finish();
+        Loaded { rules: report.is_ok().then_some(rules), report }
+    }
+
+    fn compile(domains: Vec<DomainDraft>, files: &[File<'_>], options: &Options) -> Self {
+        let mut rules = Self { tree: Tree::new(options.lyft_compat), ..Self::default() };
+        rules.files = files.iter().map(|file| file.name.into()).collect();
+        for DomainDraft { domain, origin, descriptors, http } in domains {
+            let root = rules.tree.plant(origin);
+            rules.tree.grow(root, descriptors);
+            rules.domains.insert(domain, Domain { root, http });
+        }
+        rules
+    }
+
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    #[inline]
+    pub(crate) fn root_of(&self, domain: &str) -> Option<u32> {
+        self.domains.get(domain).map(|domain| domain.root)
+    }
+
+    pub(crate) fn http_of(&self, domain: &str) -> Option<&[HttpEntry]> {
+        self.domains.get(domain).map(|domain| &*domain.http)
+    }
+
+    /// All limits, in the order they were written.
+    pub fn all(&self) -> &[Rule] {
+        &self.tree.rules
+    }
+
+    /// The domains, in no order.
+    pub fn domains(&self) -> impl Iterator<Item = &str> {
+        self.domains.keys().map(|domain| &**domain)
+    }
+
+    /// Where something was written, as `file:line`.
+    pub fn origin(&self, origin: Origin) -> String {
+        let file = self.files.get(origin.file as usize).map_or("", |file| &**file);
+        format!("{file}:{}", origin.place.line)
+    }
+}
+
+/// Brings files of one domain together, or says that there are two.
+fn join_domains<'t>(
+    drafts: Vec<DomainDraft>,
+    files: &[File<'t>],
+    options: &Options,
+    findings: &mut Findings<'t>,
+) -> Vec<DomainDraft> {
+    let mut joined: Vec<(DomainDraft, Names)> = Vec::new();
+    let mut known: HashMap<Box<str>, usize> = HashMap::new();
+    for draft in drafts {
+        let place = match known.entry(draft.domain.clone()) {
+            MapEntry::Vacant(free) => {
+                free.insert(joined.len());
+                let names = draft.descriptors.iter().map(name_of).collect();
+                joined.push((draft, names));
+                continue;
+            }
+            MapEntry::Occupied(taken) => *taken.get(),
+        };
+        let file = files[draft.origin.file as usize];
+        findings.enter(file.name, file.text);
+        let (earlier, names) = &mut joined[place];
+        if !options.merge_domains {
+            let first = files[earlier.origin.file as usize].name;
+            let at = At::place(draft.origin.place)
+                .hint(format!("the domain is in `{first}` too; --merge-domains joins such files"));
+            findings.error(at, format!("duplicate domain '{}' in config file", draft.domain));
+            continue;
+        }
+        for descriptor in draft.descriptors {
+            if !names.insert(name_of(&descriptor)) {
+                let value = descriptor.value.as_deref();
+                let value = value.map_or(String::new(), |value| format!("_{value}"));
+                let message = format!(
+                    "duplicate descriptor composite key '{}.{}{value}'",
+                    draft.domain, descriptor.key
+                );
+                findings.error(At::place(descriptor.origin.place), message);
+                continue;
+            }
+            earlier.descriptors.push(descriptor);
+        }
+        earlier.http.extend(draft.http);
+    }
+    joined.into_iter().map(|(draft, _)| draft).collect()
+}
+
+/// The descriptors of a list by key and value.
+type Names = HashSet<(Box<str>, Option<Box<str>>)>;
+
+fn name_of(draft: &DescriptorDraft) -> (Box<str>, Option<Box<str>>) {
+    (draft.key.clone(), draft.value.clone())
+}
+
+/// Warns of a `replaces` that names no limit of its domain.
+fn warn_of_replaces<'t>(domain: &DomainDraft, files: &[File<'t>], findings: &mut Findings<'t>) {
+    let mut names: HashSet<&str> = HashSet::new();
+    let mut replaced: Vec<(Origin, &str)> = Vec::new();
+    visit(&domain.descriptors, &mut |limits| match limits {
+        LimitsDraft::None => {}
+        LimitsDraft::Unlimited(unlimited) => {
+            replaced.extend(unlimited.replaces.iter().map(|name| (unlimited.origin, &**name)));
+        }
+        LimitsDraft::Some(rules) => {
+            for rule in rules {
+                names.extend(rule.name.as_deref());
+                replaced.extend(rule.replaces.iter().map(|name| (rule.origin, &**name)));
+            }
+        }
+    });
+    for (origin, name) in replaced.into_iter().filter(|(_, name)| !names.contains(name)) {
+        let file = files[origin.file as usize];
+        findings.enter(file.name, file.text);
+        let at = At::place(origin.place).suggest(name, names.iter().copied());
+        findings.warn(at, format!("replaces '{name}', but no limit of the domain has that name"));
+    }
+}
+
+fn visit<'d>(drafts: &'d [DescriptorDraft], look: &mut impl FnMut(&'d LimitsDraft)) {
+    for draft in drafts {
+        look(&draft.limits);
+        visit(&draft.children, look);
+    }
+}
+
+/// Warns of a pattern that an earlier one leaves nothing to match.
+fn warn_of_covered<'t>(tree: &Tree, files: &[File<'t>], findings: &mut Findings<'t>) {
+    for (parent, node) in tree.patterns() {
+        let Some(earlier) = tree.covered_by(parent, node) else { continue };
+        let (node, earlier) = (tree.node(node), tree.node(earlier));
+        let shown = |node| tree.value(node).unwrap_or(tree.key(node));
+        let file = files[node.origin.file as usize];
+        findings.enter(file.name, file.text);
+        let hint = format!(
+            "`{}` in line {} comes first and matches all that it matches",
+            shown(earlier),
+            earlier.origin.place.line
+        );
+        let message = format!("`{}` can never match", shown(node));
+        findings.warn(At::place(node.origin.place).hint(hint), message);
+    }
+}

@@ -1,0 +1,307 @@
+//! YAML as a tree in which every node knows where it was written.
+//!
+//! The parser is `granit-parser`. What is added here is what rule files need: scalars keep their
+//! text (`value: 010` is the string `010`), aliases are shared and not copied, `<<` merges, and
+//! bounds on size, depth and on what aliases unfold to, so that no file can exhaust the process.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use granit_parser::{Event, Parser, ScalarStyle, Span};
+
+/// The largest file, in bytes.
+pub(crate) const TEXT_BYTES_MAX: usize = 64 << 20;
+/// The deepest nesting, counted through aliases. A descriptor takes two levels.
+pub(crate) const DEPTH_MAX: usize = 100;
+/// The most nodes, counted as if every alias were written out.
+pub(crate) const NODES_MAX: u64 = 16_000_000;
+
+/// A place in a file; both count from one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The line.
+    pub line: u32,
+    /// The column, in characters.
+    pub column: u32,
+}
+
+impl Place {
+    fn of(span: &Span) -> Self {
+        let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        Self { line: place(span.start.line()), column: place(span.start.col() + 1) }
+    }
+}
+
+/// A node of the tree.
+#[derive(Debug)]
+pub(crate) struct Node<'t> {
+    pub(crate) place: Place,
+    pub(crate) kind: Kind<'t>,
+    /// How many nodes there are from here down, aliases unfolded.
+    size: u64,
+    height: usize,
+}
+
+/// What a node is.
+#[derive(Debug)]
+pub(crate) enum Kind<'t> {
+    Scalar(Scalar<'t>),
+    List(Vec<Rc<Node<'t>>>),
+    Map(Vec<(Rc<Node<'t>>, Rc<Node<'t>>)>),
+}
+
+/// A text, a number, a flag or nothing: which, depends on who asks.
+#[derive(Debug)]
+pub(crate) struct Scalar<'t> {
+    pub(crate) text: Cow<'t, str>,
+    /// Written without quotes, so that it may be more than text.
+    pub(crate) is_plain: bool,
+}
+
+/// What an unquoted scalar means to Lyft's YAML library.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Meaning {
+    Null,
+    Bool(bool),
+    Int(i128),
+    Float,
+    Text,
+}
+
+/// A file that is not a tree.
+#[derive(Debug)]
+pub(crate) struct YamlError {
+    pub(crate) place: Place,
+    pub(crate) message: String,
+}
+
+/// A file that is one.
+pub(crate) struct Document<'t> {
+    /// Absent when the file holds nothing but comments.
+    pub(crate) root: Option<Rc<Node<'t>>>,
+    /// Where a second document begins, which nobody will read.
+    pub(crate) second: Option<Place>,
+}
+
+impl<'t> Document<'t> {
+    /// Reads the first document of a file.
+    pub(crate) fn read(text: &'t str) -> Result<Self, YamlError> {
+        if text.len() > TEXT_BYTES_MAX {
+            let message = format!("the file is larger than {} MiB", TEXT_BYTES_MAX >> 20);
+            return Err(YamlError { place: Place { line: 1, column: 1 }, message });
+        }
+        // A byte-order mark is no part of the text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let options = granit_parser::options! {
+            emit_comments: false,
+            flow_nesting_limit: DEPTH_MAX,
+            block_nesting_limit: DEPTH_MAX,
+        };
+        let mut builder = Builder::default();
+        for event in Parser::new_from_str_with_options(text, options) {
+            let (event, span) = event.map_err(|error| YamlError {
+                place: Place {
+                    line: u32::try_from(error.marker().line()).unwrap_or(u32::MAX),
+                    column: u32::try_from(error.marker().col() + 1).unwrap_or(u32::MAX),
+                },
+                message: error.info(),
+            })?;
+            if builder.documents > 0 && matches!(event, Event::DocumentStart(..)) {
+                let second = Some(Place::of(&span));
+                return Ok(Self { root: builder.root, second });
+            }
+            builder.take(event, Place::of(&span))?;
+        }
+        Ok(Self { root: builder.root, second: None })
+    }
+}
+
+/// A collection that has begun and not ended.
+struct Open<'t> {
+    place: Place,
+    anchor: usize,
+    is_map: bool,
+    items: Vec<Rc<Node<'t>>>,
+}
+
+#[derive(Default)]
+struct Builder<'t> {
+    open: Vec<Open<'t>>,
+    anchors: HashMap<usize, Rc<Node<'t>>>,
+    root: Option<Rc<Node<'t>>>,
+    documents: usize,
+}
+
+impl<'t> Builder<'t> {
+    fn take(&mut self, event: Event<'t>, place: Place) -> Result<(), YamlError> {
+        match event {
+            Event::Scalar(text, style, anchor, _) => {
+                let is_plain = style == ScalarStyle::Plain;
+                let kind = Kind::Scalar(Scalar { text, is_plain });
+                self.add(Node { place, kind, size: 1, height: 0 }, anchor)
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                self.open.push(Open { place, anchor, is_map: false, items: Vec::new() });
+                Ok(())
+            }
+            Event::MappingStart(_, anchor, _) => {
+                self.open.push(Open { place, anchor, is_map: true, items: Vec::new() });
+                Ok(())
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(),
+            Event::Alias(anchor) => {
+                let Some(node) = self.anchors.get(&anchor).cloned() else {
+                    let message = "an alias stands inside what it refers to".to_owned();
+                    return Err(YamlError { place, message });
+                };
+                self.put(node)
+            }
+            Event::DocumentEnd => {
+                self.documents += 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn close(&mut self) -> Result<(), YamlError> {
+        let Some(Open { place, anchor, is_map, items }) = self.open.pop() else { return Ok(()) };
+        let size = items.iter().fold(1u64, |size, item| size.saturating_add(item.size));
+        let height = 1 + items.iter().map(|item| item.height).max().unwrap_or(0);
+        if size > NODES_MAX {
+            let message = format!("more than {NODES_MAX} values, aliases written out");
+            return Err(YamlError { place, message });
+        }
+        if height > DEPTH_MAX {
+            let message = format!("nested more than {DEPTH_MAX} levels deep");
+            return Err(YamlError { place, message });
+        }
+        let kind = if is_map { Kind::Map(pairs(items)) } else { Kind::List(items) };
+        self.add(Node { place, kind, size, height }, anchor)
+    }
+
+    fn add(&mut self, node: Node<'t>, anchor: usize) -> Result<(), YamlError> {
+        let node = Rc::new(node);
+        if anchor != 0 {
+            self.anchors.insert(anchor, Rc::clone(&node));
+        }
+        self.put(node)
+    }
+
+    fn put(&mut self, node: Rc<Node<'t>>) -> Result<(), YamlError> {
+        match self.open.last_mut() {
+            Some(open) => open.items.push(node),
+            None if self.root.is_none() => self.root = Some(node),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+fn pairs<'t>(items: Vec<Rc<Node<'t>>>) -> Vec<(Rc<Node<'t>>, Rc<Node<'t>>)> {
+    let mut pairs = Vec::with_capacity(items.len() / 2);
+    let mut items = items.into_iter();
+    while let (Some(key), Some(value)) = (items.next(), items.next()) {
+        pairs.push((key, value));
+    }
+    pairs
+}
+
+impl<'t> Node<'t> {
+    pub(crate) fn scalar(&self) -> Option<&Scalar<'t>> {
+        match &self.kind {
+            Kind::Scalar(scalar) => Some(scalar),
+            _ => None,
+        }
+    }
+
+    /// Nothing was written here: `key:` alone, `~` or `null`.
+    pub(crate) fn is_null(&self) -> bool {
+        self.scalar().is_some_and(|scalar| scalar.meaning() == Meaning::Null)
+    }
+
+    /// A word for what it is, for messages.
+    pub(crate) fn what(&self) -> &'static str {
+        match &self.kind {
+            Kind::List(_) => "a list",
+            Kind::Map(_) => "a map",
+            Kind::Scalar(scalar) => match scalar.meaning() {
+                Meaning::Null => "nothing",
+                Meaning::Bool(_) => "true or false",
+                Meaning::Int(_) => "a whole number",
+                Meaning::Float => "a number with a fraction",
+                Meaning::Text => "text",
+            },
+        }
+    }
+
+    /// The text as it would be shown on one line.
+    pub(crate) fn shown(&self) -> String {
+        match &self.kind {
+            Kind::Scalar(scalar) => scalar.text.to_string(),
+            Kind::List(items) => {
+                let items: Vec<_> = items.iter().take(5).map(|item| item.shown()).collect();
+                format!("[{}]", items.join(" "))
+            }
+            Kind::Map(_) => "a map".to_owned(),
+        }
+    }
+}
+
+impl Scalar<'_> {
+    /// What it means where anything may stand.
+    pub(crate) fn meaning(&self) -> Meaning {
+        if !self.is_plain {
+            return Meaning::Text;
+        }
+        let text = self.text.as_ref();
+        match text {
+            "" | "~" | "null" | "Null" | "NULL" => Meaning::Null,
+            "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "y" | "Y" => {
+                Meaning::Bool(true)
+            }
+            "false" | "False" | "FALSE" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "n"
+            | "N" => Meaning::Bool(false),
+            ".inf" | ".Inf" | ".INF" | "+.inf" | "-.inf" | ".nan" | ".NaN" | ".NAN" => {
+                Meaning::Float
+            }
+            _ => number(text),
+        }
+    }
+}
+
+/// Numbers as YAML 1.1 writes them: `1_000`, `0x1f`, `0b101`, `017`.
+fn number(text: &str) -> Meaning {
+    if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
+        return Meaning::Text;
+    }
+    let plain = text.replace('_', "");
+    let (sign, digits) = match plain.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, plain.strip_prefix('+').unwrap_or(&plain)),
+    };
+    let radix = |prefix: &str, radix| {
+        let digits = digits.strip_prefix(prefix)?;
+        // Signs were taken off; one more is no number.
+        if digits.starts_with(['+', '-']) {
+            return None;
+        }
+        i128::from_str_radix(digits, radix).ok()
+    };
+    let octal = || (digits.len() > 1).then(|| radix("0", 8)).flatten();
+    let found = (radix("0x", 16).or_else(|| radix("0b", 2)).or_else(|| radix("0o", 8)))
+        .or_else(octal)
+        .or_else(|| radix("", 10));
+    match found {
+        Some(number) => Meaning::Int(sign * number),
+        None if is_float(digits) => Meaning::Float,
+        None => Meaning::Text,
+    }
+}
+
+fn is_float(digits: &str) -> bool {
+    digits.bytes().any(|byte| byte.is_ascii_digit())
+        && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'))
+        && digits.parse::<f64>().is_ok()
+}

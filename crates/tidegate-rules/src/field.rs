@@ -205,6 +205,7 @@ pub(crate) static WARM_UP: Shape = Shape {
     fields: fields! {
         "period": Kind::Duration, "", "", "How long it takes to reach the full rate.";
         "cold_factor": Kind::Number(2), "3", "", "How many times slower a cold key starts.";
+        "max_delay": Kind::Duration, "as long as it takes", "", "How long a request may wait.";
     },
 };
 

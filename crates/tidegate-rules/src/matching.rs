@@ -110,6 +110,14 @@ impl<'r> Found<'r> {
         self.bytes(&met.key)
     }
 
+    /// The limits that the request brought along, one place for each descriptor.
+    pub fn overrides(&self) -> impl Iterator<Item = Option<Override>> {
+        self.reached.iter().map(|reached| match reached {
+            Reached::Override(limit) => Some(*limit),
+            _ => None,
+        })
+    }
+
     /// The bytes that stand for a descriptor that brought its limit along.
     pub fn override_key(&self, descriptor: usize) -> &[u8] {
         self.key_of.get(descriptor).map_or(&[], |range| self.bytes(range))

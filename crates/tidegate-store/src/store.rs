@@ -145,8 +145,9 @@ pub enum Mode {
     Enforce,
     /// Nothing: the limit only watches.
     Shadow,
-    /// The request is refused if every other quota item refuses too.
-    Quota,
+    /// The request is refused if all quotas refuse. Items with the same number are one quota, and
+    /// it refuses if one of them does.
+    Quota(u32),
 }
 
 /// A question to a store.

@@ -42,6 +42,10 @@ mod observer;
 mod policy;
 mod request;
 mod reservation;
+#[cfg(feature = "rules")]
+mod rule_limiter;
+#[cfg(feature = "rules")]
+mod verdict;
 mod waiting;
 
 #[cfg(feature = "time-zones")]
@@ -53,13 +57,22 @@ pub use observer::{Event, Observer};
 pub use policy::{BuildError, Limits};
 pub use request::Request;
 pub use reservation::{Permit, Reservation};
+#[cfg(all(feature = "rules", feature = "time-zones"))]
+pub use rule_limiter::check_time_zone;
+#[cfg(feature = "rules")]
+pub use rule_limiter::{Modes, Query, RuleError, RuleLimiter};
 pub use tidegate_core::{
     AlgorithmName, Align, ColdStart, Compare, Decision, Inherit, Lease, Limit, LimitError,
     LimitSpec, Queue, Rate, Refill, Retry, SoftSpec, Source, Taken, Timestamp, Window, Windows,
 };
+/// Rules from files: see [`RuleLimiter`].
+#[cfg(feature = "rules")]
+pub use tidegate_rules as rules;
 pub use tidegate_store::{
     Answer, Call, HeldPart, Holding, Item, LiveKey, LocalStore, MemoryBuilder, MemoryError,
     MemoryStats, MemoryStore, Mode, OnFull, Op, Outcome, RegisterError, Registered, Restored,
     SnapshotError, Store,
 };
+#[cfg(feature = "rules")]
+pub use verdict::{Answered, Verdict};
 pub use waiting::WaitError;

@@ -282,7 +282,10 @@ fn json(node: &Node<'_>) -> Result<Value, (Place, String)> {
                 match number {
                     Some(number) => Value::Number(number),
                     None => {
-                        return Err((node.place, format!("`{}` is no number of JSON", scalar.text)));
+                        return Err((
+                            node.place,
+                            format!("`{}` is no number of JSON", scalar.text),
+                        ));
                     }
                 }
             }

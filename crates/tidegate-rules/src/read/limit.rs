@@ -336,7 +336,11 @@ impl<'t> Reader<'_, 't> {
             |reader: &mut Self, name| reader.number(fields, &field::LIMIT, name).map(u64::from);
         let (burst, initial) = (number(self, "burst"), number(self, "initial"));
         let queue = self.queue(fields);
-        let warm_up = self.warm_up(fields);
+        let (warm_up, longest_wait) = self.warm_up(fields).unzip();
+        // The engine keeps the bound on waiting where queues keep it.
+        let queue = queue.or(longest_wait
+            .flatten()
+            .map(|max_delay| Queue { size: 0, max_delay: Some(max_delay) }));
         let calendar = self.calendar(fields, own, defaults, algorithm, period);
         let rate = match (is(A::Concurrency), period) {
             (true, _) => Rate::new(units, Duration::from_secs(1)),
@@ -382,14 +386,18 @@ impl<'t> Reader<'_, 't> {
         Some(Queue { size: size?.into(), max_delay })
     }
 
-    fn warm_up(&mut self, fields: &Fields<'_, 't>) -> Option<ColdStart> {
+    /// The cold start, and how long a request may wait for it.
+    fn warm_up(&mut self, fields: &Fields<'_, 't>) -> Option<(ColdStart, Option<Duration>)> {
         let node = fields.get("warm_up")?;
         let path = fields.path.key("warm_up");
         let warm_up = self.fields(node, &field::WARM_UP, &path)?;
         self.require(&warm_up, "period", "warm_up: { period: 4s, cold_factor: 3 }");
         let period = self.duration(&warm_up, "period");
         let cold_factor = self.number(&warm_up, &field::WARM_UP, "cold_factor");
-        Some(ColdStart { period: period?, cold_factor: cold_factor.unwrap_or(3).into() })
+        let max_delay = self.duration(&warm_up, "max_delay");
+        let cold_start =
+            ColdStart { period: period?, cold_factor: cold_factor.unwrap_or(3).into() };
+        Some((cold_start, max_delay))
     }
 
     /// The calendar of a limit, where it has one: its own time zone, or that of the domain if the

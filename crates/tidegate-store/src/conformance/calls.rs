@@ -104,8 +104,8 @@ pub async fn quotas_refuse_together<S: Store>(store: &S) {
     let given = referee.limit("given", Limit::fixed_window(Rate::per_minute(4)));
     let total = referee.limit("total", Limit::fixed_window(Rate::per_minute(5)));
     let key = referee.key("k");
-    let quota = |limit| Item { mode: Mode::Quota, ..Item::new(&key, limit) };
-    let items = [quota(&bought), quota(&given), Item::new(&key, &total)];
+    let quota = |number, limit| Item { mode: Mode::Quota(number), ..Item::new(&key, limit) };
+    let items = [quota(0, &bought), quota(1, &given), Item::new(&key, &total)];
     referee.check(&items, 2, START).await.admitted().remaining(&[0, 2, 3]);
     let reply = referee.check(&items, 2, START).await.admitted();
     reply.opinions(&[false, true, true]).remaining(&[0, 0, 1]);
@@ -118,6 +118,14 @@ pub async fn quotas_refuse_together<S: Store>(store: &S) {
     let call = Call::new(Op::UpTo, &items, 9, START);
     referee.apply(&call).await.admitted().granted(4).remaining(&[0, 0, 1]);
     referee.apply(&call).await.refused().granted(0).remaining(&[0, 0, 1]);
+
+    // Limits of one quota are one: if one of them refuses, the quota does.
+    let items = [quota(0, &bought), quota(0, &given)];
+    referee.apply(&Call::new(Op::Reset, &items, 0, START)).await;
+    referee.check(&items, 2, START).await.admitted().remaining(&[0, 2]);
+    referee.check(&items, 1, START).await.refused().opinions(&[false, true]).remaining(&[0, 2]);
+    let call = Call::new(Op::UpTo, &items, 9, START);
+    referee.apply(&call).await.refused().granted(0);
 }
 
 /// Items that count the same key under the same limit add up before anything is decided, whatever

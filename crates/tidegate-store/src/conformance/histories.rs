@@ -213,7 +213,7 @@ impl<'a, S: Store> History<'a, S> {
                 // What a limit that counts refusals counts in these modes is its own affair.
                 _ if self.items_max == 1 || counts_rejected => Mode::Enforce,
                 0 => Mode::Shadow,
-                1 | 2 => Mode::Quota,
+                1 | 2 => Mode::Quota(u32::from(random.one_in(2))),
                 _ => Mode::Enforce,
             };
             picks.push(Pick {

@@ -3,7 +3,7 @@
 //! One limit on one key is `tidegate-core` on an `Option<State>`. What several of them mean
 //! together is written out here: ask all, decide on the whole, then act on each.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use tidegate_core::{
@@ -297,18 +297,22 @@ fn answer(decision: Decision) -> Answer {
     Answer { decision, taken: Taken::default() }
 }
 
-/// Whether a request of this cost is admitted: no enforced limit refuses, and of the quota limits,
-/// if there are any, not all.
+/// Whether a request of this cost is admitted: no enforced limit refuses, and of the quotas, if
+/// there are any, not all; a quota refuses if one of its limits does.
 fn is_allowed(parts: &[Part], items: &[Item<'_>], cost: u64) -> bool {
     let fits: Vec<bool> = parts.iter().map(|part| part.fits(cost)).collect();
-    let of_mode = |mode: Mode| {
-        let parts = parts.iter().zip(&fits);
-        parts.filter_map(move |(part, fits)| {
-            part.members.iter().any(|member| items[*member].mode == mode).then_some(*fits)
-        })
-    };
-    let mut quotas = of_mode(Mode::Quota).peekable();
-    of_mode(Mode::Enforce).all(|fits| fits) && (quotas.peek().is_none() || quotas.any(|fits| fits))
+    let mut quotas: BTreeMap<u32, bool> = BTreeMap::new();
+    let mut enforced = true;
+    for (part, fits) in parts.iter().zip(&fits) {
+        for member in &part.members {
+            match items[*member].mode {
+                Mode::Enforce => enforced &= fits,
+                Mode::Quota(number) => *quotas.entry(number).or_insert(true) &= fits,
+                Mode::Shadow => {}
+            }
+        }
+    }
+    enforced && (quotas.is_empty() || quotas.values().any(|admits| *admits))
 }
 
 /// Overall first; then each limit consumes that itself admits, or none does.

@@ -275,7 +275,7 @@ impl MemoryStore {
         answers: &mut [Answer],
     ) -> Outcome {
         let mut enforced = call.cost;
-        let mut quota = None;
+        let mut quotas: SmallVec<[(u32, u64); INLINE]> = SmallVec::new();
         for index in 0..plans.len() {
             let plan = plans[plans[index].leader];
             let room = locked.at(plan.shard).look(plan.fingerprint, plan.limit, |state| {
@@ -284,10 +284,14 @@ impl MemoryStore {
             let most = room.checked_div(plan.weight).unwrap_or(u64::MAX);
             match plans[index].mode {
                 Mode::Enforce => enforced = enforced.min(most),
-                Mode::Quota => quota = quota.max(Some(most)),
+                Mode::Quota(number) => match quotas.iter_mut().find(|quota| quota.0 == number) {
+                    Some((_, least)) => *least = most.min(*least),
+                    None => quotas.push((number, most)),
+                },
                 Mode::Shadow => {}
             }
         }
+        let quota = quotas.iter().map(|(_, most)| *most).max();
         let granted = enforced.min(quota.unwrap_or(u64::MAX));
         // Nothing granted is a refusal, and says when one unit would be.
         let asked = granted.max(call.cost.min(1));
@@ -359,10 +363,14 @@ fn undo(call: &Call<'_>, plan: &Plan<'_>, index: usize, state: &mut Option<State
     }
 }
 
-/// Whether the request as a whole is admitted: no enforced limit refuses, and of the quota limits,
-/// if there are any, not all.
+/// Whether the request as a whole is admitted: no enforced limit refuses, and of the quotas, if
+/// there are any, not all.
 fn is_allowed(plans: &Plans<'_>) -> bool {
-    let mut quotas = plans.iter().filter(|plan| plan.mode == Mode::Quota).peekable();
-    let enforced = plans.iter().all(|plan| plan.fits || plan.mode != Mode::Enforce);
-    enforced && (quotas.peek().is_none() || quotas.any(|plan| plan.fits))
+    let admits = |mode: Mode| plans.iter().filter(|plan| plan.mode == mode).all(|plan| plan.fits);
+    let mut quotas = plans.iter().map(|plan| plan.mode).filter(is_quota).peekable();
+    admits(Mode::Enforce) && (quotas.peek().is_none() || quotas.any(admits))
+}
+
+fn is_quota(mode: &Mode) -> bool {
+    matches!(mode, Mode::Quota(_))
 }

@@ -1,0 +1,533 @@
+//! A limiter whose limits come from rules.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use arc_swap::ArcSwap;
+use smallvec::{SmallVec, smallvec};
+use tidegate_core::{Decision, Inherit, Limit, Rate, Timestamp, join};
+use tidegate_rules::{Descriptor, Found, Override, Rule, Rules};
+use tidegate_store::{
+    Answer, Call, Item, LocalStore, MemoryStore, Mode, Op, Outcome, RegisterError, Registered,
+    Store,
+};
+
+use crate::calendar::Calendar;
+use crate::clock::{Clock, SystemClock};
+use crate::holder::Holders;
+use crate::verdict::{Answered, By, Verdict};
+
+/// How many different limits that requests bring along are kept ready.
+const OVERRIDES_MAX: usize = 4096;
+
+/// Limits by rules: finds the limits that a request meets, and asks them all or nothing.
+///
+/// ```
+/// use tidegate::rules::{Descriptor, Entry, File, Options, Rules};
+/// use tidegate::{Query, RuleLimiter};
+///
+/// let text = "
+/// domain: api
+/// descriptors:
+///   - key: user
+///     rate_limit: { requests_per_unit: 2, unit: second, algorithm: token_bucket }
+/// ";
+/// let loaded = Rules::load(&[File { name: "api.yaml", text }], &Options::default());
+/// let limiter = RuleLimiter::new(loaded.rules.ok_or(loaded.report.to_string())?)?;
+///
+/// let entries = [Entry::new("user", "ada")];
+/// let query = Query::new("api", &[Descriptor::new(&entries)]);
+/// assert!(limiter.check(&query).allowed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RuleLimiter<S = MemoryStore, C: Clock = SystemClock> {
+    shared: Arc<Shared<S, C>>,
+}
+
+/// A clone is another handle of the same limiter.
+impl<S, C: Clock> Clone for RuleLimiter<S, C> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S, C: Clock> fmt::Debug for RuleLimiter<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RuleLimiter").field(&self.shared.armed.load().rules).finish()
+    }
+}
+
+struct Shared<S, C> {
+    store: S,
+    clock: C,
+    modes: Modes,
+    armed: ArcSwap<Armed>,
+    holders: Holders,
+    overrides: RwLock<HashMap<Override, Arc<Registered>>>,
+}
+
+/// What holds for all rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Modes {
+    /// Every limit only watches.
+    pub shadow: bool,
+    /// Every descriptor is a quota: a request is refused only if all are over.
+    pub quota: bool,
+    /// Each descriptor of a request is decided by itself, as at Lyft: those that admit consume
+    /// also when another one refuses the request.
+    pub independent: bool,
+}
+
+/// Rules with their limits registered.
+#[derive(Debug)]
+pub(crate) struct Armed {
+    pub(crate) rules: Rules,
+    handles: Box<[Arc<Registered>]>,
+    calendars: Box<[Option<Calendar>]>,
+}
+
+impl Armed {
+    fn new<S: Store>(store: &S, rules: Rules) -> Result<Self, RuleError> {
+        let mut handles = Vec::with_capacity(rules.all().len());
+        let mut calendars = Vec::with_capacity(rules.all().len());
+        for rule in rules.all() {
+            handles.push(store.register(&rule.counter, rule.limit.clone(), Inherit::Used)?);
+            calendars.push(calendar_of(rule)?);
+        }
+        Ok(Self { rules, handles: handles.into(), calendars: calendars.into() })
+    }
+}
+
+#[cfg(feature = "time-zones")]
+fn calendar_of(rule: &Rule) -> Result<Option<Calendar>, RuleError> {
+    use crate::calendar::CalendarUnit;
+    use tidegate_rules::Unit;
+
+    let Some(zone) = &rule.calendar else { return Ok(None) };
+    let unit = match zone.unit {
+        Unit::Week => CalendarUnit::Week,
+        Unit::Month => CalendarUnit::Month,
+        Unit::Year => CalendarUnit::Year,
+        _ => CalendarUnit::Day,
+    };
+    let calendar = Calendar::new(unit, &zone.name);
+    calendar.map(Some).map_err(|source| RuleError::TimeZone { rule: rule.id.to_string(), source })
+}
+
+#[cfg(not(feature = "time-zones"))]
+fn calendar_of(rule: &Rule) -> Result<Option<Calendar>, RuleError> {
+    match rule.calendar {
+        None => Ok(None),
+        Some(_) => Err(RuleError::NoTimeZones { rule: rule.id.to_string() }),
+    }
+}
+
+/// Says why a name is no time zone: what [`Options::check_time_zone`] of the rules wants.
+///
+/// [`Options::check_time_zone`]: tidegate_rules::Options::check_time_zone
+///
+/// # Errors
+/// With the reason, if it is none.
+#[cfg(feature = "time-zones")]
+pub fn check_time_zone(name: &str) -> Result<(), String> {
+    use crate::calendar::CalendarUnit;
+    Calendar::new(CalendarUnit::Day, name).map(drop).map_err(|error| error.to_string())
+}
+
+/// Rules that cannot be enforced.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleError {
+    /// A time zone that nobody knows.
+    #[cfg(feature = "time-zones")]
+    #[error("rule `{rule}` cannot follow its calendar")]
+    TimeZone {
+        /// The rule.
+        rule: String,
+        /// What is wrong.
+        #[source]
+        source: crate::UnknownTimeZone,
+    },
+    /// Time zones are not built in.
+    #[error("rule `{rule}` names a time zone, and the feature `time-zones` is off")]
+    NoTimeZones {
+        /// The rule.
+        rule: String,
+    },
+    /// The store knows too many limits.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+}
+
+/// A request: what it is counted by, and what it costs.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'a> {
+    /// Whose rules to ask.
+    pub domain: &'a str,
+    /// What it is counted by.
+    pub descriptors: &'a [Descriptor<'a>],
+    /// What it costs, where a descriptor does not say otherwise.
+    pub cost: u64,
+    /// Who holds the permits of concurrency limits; somebody new if not said.
+    pub holder: Option<u128>,
+}
+
+impl<'a> Query<'a> {
+    /// A request of cost one.
+    pub fn new(domain: &'a str, descriptors: &'a [Descriptor<'a>]) -> Self {
+        Self { domain, descriptors, cost: 1, holder: None }
+    }
+
+    /// Its cost.
+    #[must_use]
+    pub fn cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// Who holds its permits.
+    #[must_use]
+    pub fn holder(self, holder: u128) -> Self {
+        Self { holder: Some(holder), ..self }
+    }
+}
+
+impl RuleLimiter {
+    /// A limiter in memory, by the machine's clock.
+    ///
+    /// # Errors
+    /// If the rules cannot be enforced.
+    pub fn new(rules: Rules) -> Result<Self, RuleError> {
+        Self::build(MemoryStore::new(), SystemClock::new(), rules, Modes::default())
+    }
+}
+
+impl<S: Store, C: Clock> RuleLimiter<S, C> {
+    /// A limiter on a store, by a clock.
+    ///
+    /// # Errors
+    /// If the rules cannot be enforced.
+    pub fn build(store: S, clock: C, rules: Rules, modes: Modes) -> Result<Self, RuleError> {
+        let armed = ArcSwap::from_pointee(Armed::new(&store, rules)?);
+        let (holders, overrides) = (Holders::new(), RwLock::default());
+        let shared = Shared { store, clock, modes, armed, holders, overrides };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Replaces the rules while everything goes on: requests that have begun end by the old ones,
+    /// nobody waits. A limit that is still there keeps what its keys have used, also when its
+    /// numbers have changed.
+    ///
+    /// # Errors
+    /// If the new rules cannot be enforced; the old ones then stay.
+    pub fn replace(&self, rules: Rules) -> Result<(), RuleError> {
+        let armed = Armed::new(&self.shared.store, rules)?;
+        self.shared.armed.store(Arc::new(armed));
+        Ok(())
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.shared.store
+    }
+
+    /// The time by the limiter's clock.
+    pub fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    /// Calls `look` with the rules in force.
+    pub fn with_rules<R>(&self, look: impl FnOnce(&Rules) -> R) -> R {
+        look(&self.shared.armed.load().rules)
+    }
+
+    /// Decides a request with any store.
+    ///
+    /// # Errors
+    /// If the store could not answer.
+    pub async fn ask_async(&self, op: Op<'_>, query: &Query<'_>) -> Result<Verdict, S::Error> {
+        let shared = &*self.shared;
+        let armed = shared.armed.load_full();
+        let mut found = Found::new();
+        armed.rules.find(query.domain, query.descriptors, &mut found);
+        let now = shared.clock.now();
+        let overrides = shared.overridden(&found);
+        let plan = shared.plan(&armed, &found, &overrides, query, now, |_| true);
+        let mut answers = plan.places();
+        let mut outcomes = Outcomes::default();
+        for part in plan.parts() {
+            let call = plan.call(op, part.clone(), now);
+            let outcome = shared.store.apply(&call, &mut answers[part.clone()]).await?;
+            outcomes.add(outcome, part);
+        }
+        Ok(plan.conclude(&outcomes, &answers, &found, &armed, query))
+    }
+}
+
+impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
+    /// Consumes from all limits that the request meets if it is admitted, from none otherwise.
+    #[must_use = "a verdict that nobody reads limits nothing"]
+    pub fn check(&self, query: &Query<'_>) -> Verdict {
+        self.ask(Op::Check, query)
+    }
+
+    /// Answers as a check would, and takes nothing.
+    #[must_use]
+    pub fn peek(&self, query: &Query<'_>) -> Verdict {
+        self.ask(Op::Peek, query)
+    }
+
+    /// Does whatever a store can do with the limits that a request meets.
+    pub fn ask(&self, op: Op<'_>, query: &Query<'_>) -> Verdict {
+        self.ask_at(op, query, self.shared.clock.now())
+    }
+
+    /// [`ask`](Self::ask) at another time than the clock's: for those who replay what has been.
+    pub fn ask_at(&self, op: Op<'_>, query: &Query<'_>, now: Timestamp) -> Verdict {
+        self.ask_some(op, query, now, |_| true)
+    }
+
+    /// Gives back the permits that a holder has of the concurrency limits that a request meets,
+    /// and nothing else.
+    pub fn release_at(&self, query: &Query<'_>, now: Timestamp) -> Verdict {
+        self.ask_some(Op::Refund, query, now, |rule| rule.limit.is_concurrency())
+    }
+
+    fn ask_some(
+        &self,
+        op: Op<'_>,
+        query: &Query<'_>,
+        now: Timestamp,
+        wanted: impl Fn(&Rule) -> bool,
+    ) -> Verdict {
+        let shared = &*self.shared;
+        let armed = shared.armed.load_full();
+        let mut found = Found::new();
+        armed.rules.find(query.domain, query.descriptors, &mut found);
+        let overrides = shared.overridden(&found);
+        let plan = shared.plan(&armed, &found, &overrides, query, now, wanted);
+        let mut answers = plan.places();
+        let mut outcomes = Outcomes::default();
+        for part in plan.parts() {
+            let call = plan.call(op, part.clone(), now);
+            let outcome = shared.store.apply_now(&call, &mut answers[part.clone()]);
+            outcomes.add(outcome, part);
+        }
+        plan.conclude(&outcomes, &answers, &found, &armed, query)
+    }
+}
+
+type Handles = SmallVec<[Option<Arc<Registered>>; 4]>;
+
+impl<S: Store, C> Shared<S, C> {
+    /// The handles of limits that the request brings along, one place for each descriptor.
+    fn overridden(&self, found: &Found<'_>) -> Handles {
+        found.overrides().map(|limit| limit.and_then(|limit| self.handle_of(limit))).collect()
+    }
+
+    /// The handle of a limit that a request brings along; `None` if the store knows too many.
+    fn handle_of(&self, limit: Override) -> Option<Arc<Registered>> {
+        let known = self.overrides.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = known.get(&limit) {
+            return Some(Arc::clone(handle));
+        }
+        drop(known);
+        let Override { requests_per_unit, unit } = limit;
+        let rate = Rate::new(requests_per_unit.into(), unit.length());
+        let built = Limit::fixed_window(rate).build().ok()?;
+        let id = format!("override/{requests_per_unit}/{}", unit.as_str());
+        let handle = self.store.register(&id, built, Inherit::Used).ok()?;
+        let mut known = self.overrides.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= OVERRIDES_MAX {
+            // They are only a short cut: the store finds those that still count something.
+            known.clear();
+        }
+        known.insert(limit, Arc::clone(&handle));
+        Some(handle)
+    }
+
+    fn plan<'a>(
+        &self,
+        armed: &'a Armed,
+        found: &'a Found<'_>,
+        overrides: &'a Handles,
+        query: &Query<'_>,
+        now: Timestamp,
+        wanted: impl Fn(&Rule) -> bool,
+    ) -> Plan<'a> {
+        // Where descriptors have costs of their own, the call costs one and they are factors.
+        let has_costs = query.descriptors.iter().any(|descriptor| descriptor.cost.is_some());
+        let cost_of = |descriptor: usize| match has_costs {
+            true => query.descriptors[descriptor].cost.unwrap_or(query.cost),
+            false => 1,
+        };
+        let mut items: SmallVec<[Item<'a>; 4]> = SmallVec::new();
+        let mut by: SmallVec<[(u32, By); 4]> = SmallVec::new();
+        for (position, (handle, limit)) in (0u32..).zip(overrides.iter().zip(found.overrides())) {
+            let (Some(handle), Some(limit)) = (handle, limit) else { continue };
+            items.push(Item {
+                factor: cost_of(position as usize),
+                mode: self.mode(false, false, position),
+                ..Item::new(found.override_key(position as usize), handle)
+            });
+            by.push((position, By::Override(limit)));
+        }
+        for met in found.limits.iter().filter(|met| wanted(met.rule)) {
+            let rule = met.rule;
+            let calendar = armed.calendars[met.index as usize].as_ref();
+            items.push(Item {
+                factor: cost_of(met.descriptor as usize).saturating_mul(rule.cost.into()),
+                mode: self.mode(rule.shadow, rule.quota, met.descriptor),
+                windows: calendar.map(|calendar| calendar.windows(now)),
+                ..Item::new(found.key(met), &armed.handles[met.index as usize])
+            });
+            by.push((met.descriptor, By::Rule(met.index)));
+        }
+        if overrides.iter().any(Option::is_some) {
+            sort_by_descriptor(&mut items, &mut by);
+        }
+        // With quotas everywhere, a descriptor without a limit is one that is never over.
+        let is_limited = |position: u32| by.iter().any(|(descriptor, _)| *descriptor == position);
+        let count = u32::try_from(query.descriptors.len()).unwrap_or(u32::MAX);
+        let free_quota = self.modes.quota && !(0..count).all(is_limited);
+        if let Some(first) =
+            items.first().copied().filter(|_| free_quota && !self.modes.independent)
+        {
+            let mode = Mode::Quota(FREE_QUOTA);
+            items.push(Item {
+                factor: 0,
+                mode,
+                windows: first.windows,
+                ..Item::new(NOBODY, first.limit)
+            });
+        }
+        let cost = if has_costs { 1 } else { query.cost };
+        let holder = query.holder.unwrap_or_else(|| self.holders.next());
+        let independent = self.modes.independent;
+        Plan { items, by, cost, holder, independent, free_quota }
+    }
+
+    fn mode(&self, shadow: bool, quota: bool, descriptor: u32) -> Mode {
+        match (shadow || self.modes.shadow, quota || self.modes.quota) {
+            (true, _) => Mode::Shadow,
+            (false, true) => Mode::Quota(descriptor),
+            (false, false) => Mode::Enforce,
+        }
+    }
+}
+
+/// The key of nobody, for an item that only says that a quota is not over.
+const NOBODY: &[u8] = b"";
+/// The number of that quota.
+const FREE_QUOTA: u32 = u32::MAX;
+
+/// A request on its way to the store.
+struct Plan<'a> {
+    items: SmallVec<[Item<'a>; 4]>,
+    /// Which descriptor and rule each item is for; one less than items where one is for nobody.
+    by: SmallVec<[(u32, By); 4]>,
+    cost: u64,
+    holder: u128,
+    independent: bool,
+    /// Quotas are not over, because a descriptor has no limit at all.
+    free_quota: bool,
+}
+
+impl<'a> Plan<'a> {
+    /// The items that are decided together: all, or those of a descriptor.
+    fn parts(&self) -> SmallVec<[Range<usize>; 4]> {
+        if self.items.is_empty() {
+            return SmallVec::new();
+        }
+        if !self.independent {
+            return smallvec![0..self.items.len()];
+        }
+        let mut parts: SmallVec<[Range<usize>; 4]> = SmallVec::new();
+        for (index, (descriptor, _)) in self.by.iter().enumerate() {
+            match parts.last_mut() {
+                Some(part) if self.by[part.start].0 == *descriptor => part.end = index + 1,
+                _ => parts.push(index..index + 1),
+            }
+        }
+        parts
+    }
+
+    fn places(&self) -> SmallVec<[Answer; 4]> {
+        smallvec![Answer::default(); self.items.len()]
+    }
+
+    fn call<'c>(&'c self, op: Op<'c>, part: Range<usize>, now: Timestamp) -> Call<'c> {
+        Call::new(op, &self.items[part], self.cost, now).held_by(self.holder)
+    }
+
+    fn conclude(
+        &self,
+        outcomes: &Outcomes,
+        answers: &[Answer],
+        found: &Found<'_>,
+        armed: &Arc<Armed>,
+        query: &Query<'_>,
+    ) -> Verdict {
+        let allowed = self.is_allowed(outcomes);
+        let answered = self.by.iter().zip(answers).zip(0u32..);
+        let limits: SmallVec<[Answered; 4]> = answered
+            .map(|(((descriptor, by), answer), index)| Answered {
+                descriptor: *descriptor,
+                // Its place among all limits, also where each descriptor was asked by itself.
+                decision: Decision { rule: index, ..answer.decision },
+                by: *by,
+            })
+            .collect();
+        let decision = join(allowed, limits.iter().map(|answered| &answered.decision));
+        let granted = match (allowed, &outcomes.parts[..]) {
+            (true, [(outcome, _)]) if self.cost == query.cost => outcome.granted,
+            (true, _) => query.cost,
+            (false, _) => 0,
+        };
+        Verdict {
+            allowed,
+            granted,
+            decision,
+            limits,
+            reached: found.reached.clone(),
+            knows_domain: found.knows_domain,
+            armed: Arc::clone(armed),
+        }
+    }
+
+    /// Whether the request as a whole is admitted: nobody refuses, and of the quotas not all.
+    fn is_allowed(&self, outcomes: &Outcomes) -> bool {
+        let is_quota = |part: &Range<usize>| matches!(self.items[part.start].mode, Mode::Quota(_));
+        let parts = || outcomes.parts.iter();
+        if !self.independent {
+            return parts().all(|(outcome, _)| outcome.allowed);
+        }
+        let mut quotas = parts().filter(|(_, part)| is_quota(part)).peekable();
+        parts().filter(|(_, part)| !is_quota(part)).all(|(outcome, _)| outcome.allowed)
+            && (self.free_quota
+                || quotas.peek().is_none()
+                || quotas.any(|(outcome, _)| outcome.allowed))
+    }
+}
+
+/// What the store said to each part.
+#[derive(Default)]
+struct Outcomes {
+    parts: SmallVec<[(Outcome, Range<usize>); 4]>,
+}
+
+impl Outcomes {
+    fn add(&mut self, outcome: Outcome, part: Range<usize>) {
+        self.parts.push((outcome, part));
+    }
+}
+
+/// Puts limits that requests bring along among those of the rules.
+fn sort_by_descriptor(items: &mut SmallVec<[Item<'_>; 4]>, by: &mut SmallVec<[(u32, By); 4]>) {
+    let mut order: SmallVec<[usize; 4]> = (0..by.len()).collect();
+    order.sort_by_key(|index| by[*index].0);
+    *items = order.iter().map(|index| items[*index]).collect();
+    *by = order.iter().map(|index| by[*index]).collect();
+}

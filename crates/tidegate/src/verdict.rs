@@ -1,0 +1,153 @@
+//! What a limiter with rules answers, and how it reads as JSON.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate_core::{Decision, Retry, Source};
+use tidegate_rules::{Override, Reached, Rule, Rules};
+
+use crate::rule_limiter::Armed;
+
+/// The answer to a request under rules.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Whether the request may go on.
+    pub allowed: bool,
+    /// How much of the cost was admitted: all or nothing, but for `UpTo`.
+    pub granted: u64,
+    /// What to act on; `None` if no limit was met, or only limits that watch.
+    pub decision: Option<Decision>,
+    /// What each limit said that was met, in the order of the descriptors and of the rules.
+    pub limits: SmallVec<[Answered; 4]>,
+    /// Where each descriptor led.
+    pub reached: SmallVec<[Reached; 4]>,
+    /// Whether the rules know the domain.
+    pub knows_domain: bool,
+    pub(crate) armed: Arc<Armed>,
+}
+
+/// What one limit said.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// Which descriptor of the request led to it.
+    pub descriptor: u32,
+    /// What it said. `allowed` is its own opinion, whatever became of the request.
+    pub decision: Decision,
+    pub(crate) by: By,
+}
+
+/// Who spoke.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum By {
+    Rule(u32),
+    Override(Override),
+}
+
+impl Verdict {
+    /// The rules that were in force.
+    pub fn rules(&self) -> &Rules {
+        &self.armed.rules
+    }
+
+    /// The rule that spoke; `None` for a limit that the request brought along.
+    pub fn rule(&self, answered: &Answered) -> Option<&Rule> {
+        match answered.by {
+            By::Rule(index) => self.armed.rules.all().get(index as usize),
+            By::Override(_) => None,
+        }
+    }
+
+    /// The limit to report: the refusing one with the longest retry, otherwise the one nearest to
+    /// its end. Limits that only watch are never reported.
+    pub fn reported(&self) -> Option<&Answered> {
+        self.limits.get(self.decision?.rule as usize)
+    }
+
+    /// The verdict as one line of JSON, without the line's end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut out = String::with_capacity(128 + self.limits.len() * 192);
+        self.write_json(&mut out);
+        out
+    }
+
+    /// Appends the verdict as JSON.
+    pub fn write_json(&self, out: &mut String) {
+        // Writing to a string does not fail.
+        let _ = write!(out, "{{\"allowed\":{}", self.allowed);
+        out.push_str(",\"limits\":[");
+        for (index, answered) in self.limits.iter().enumerate() {
+            if index > 0 {
+                out.push(',');
+            }
+            self.write_limit(out, answered);
+        }
+        out.push(']');
+        if let Some(decision) = &self.decision {
+            let _ = write!(out, ",\"remaining\":{}", decision.remaining);
+            write_times(out, decision);
+            let _ = write!(out, ",\"source\":\"{}\"", decision.source.name());
+        } else if !self.limits.is_empty() {
+            let _ = write!(out, ",\"source\":\"{}\"", Source::Shadow.name());
+        }
+        out.push('}');
+    }
+
+    fn write_limit(&self, out: &mut String, answered: &Answered) {
+        let decision = &answered.decision;
+        out.push_str("{\"rule\":");
+        match (self.rule(answered), answered.by) {
+            (Some(rule), _) => write_text(out, &rule.id),
+            (None, By::Override(limit)) => {
+                let unit = limit.unit.as_str();
+                let _ = write!(out, "\"override.{}_per_{unit}\"", limit.requests_per_unit);
+            }
+            (None, By::Rule(_)) => out.push_str("\"\""),
+        }
+        let Decision { allowed, limit, remaining, soft, source, .. } = decision;
+        let _ = write!(out, ",\"allowed\":{allowed},\"limit\":{limit},\"remaining\":{remaining}");
+        write_times(out, decision);
+        let shadow = *source == Source::Shadow;
+        let descriptor = answered.descriptor;
+        let _ = write!(out, ",\"soft\":{soft},\"shadow\":{shadow},\"descriptor\":{descriptor}}}");
+    }
+}
+
+/// When to come back, when all is as new, how long to wait; with a word where there is no number.
+fn write_times(out: &mut String, decision: &Decision) {
+    match decision.retry.after() {
+        Some(wait) => {
+            let _ = write!(out, ",\"retry_after_ns\":{}", wait.as_nanos());
+        }
+        None => {
+            let word = if decision.retry == Retry::Never { "never" } else { "unknown" };
+            let _ = write!(out, ",\"retry_after_ns\":null,\"retry\":\"{word}\"");
+        }
+    }
+    match decision.reset_after {
+        Some(reset) => {
+            let _ = write!(out, ",\"reset_after_ns\":{}", reset.as_nanos());
+        }
+        None => out.push_str(",\"reset_after_ns\":null"),
+    }
+    let _ = write!(out, ",\"delay_ns\":{}", decision.delay.as_nanos());
+}
+
+/// A JSON string.
+pub(crate) fn write_text(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            c if c < ' ' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}

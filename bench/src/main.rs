@@ -3,6 +3,7 @@
 //! `cargo run --release -p tidegate-bench` prints the tables of `bench/RESULTS.md`. Rivals take
 //! turns within each round, so that a disturbed moment disturbs them all; read the ratios.
 
+mod matching;
 mod memory;
 mod rivals;
 mod speed;
@@ -13,9 +14,16 @@ fn main() {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => {
             speed::run(speed::Length::Full);
+            matching::run(9, 200_000);
             memory::run();
         }
-        ["smoke"] => speed::run(speed::Length::Smoke),
+        ["smoke"] => {
+            speed::run(speed::Length::Smoke);
+            matching::run(1, 1_000);
+        }
+        ["matching"] => matching::run(9, 200_000),
+        // Finding alone, for a profiler to look at.
+        ["matching", rules] => matching::only(rules.parse().expect("a number of rules")),
         ["quick"] => speed::run(speed::Length::Quick),
         ["speed"] => speed::run(speed::Length::Full),
         ["memory"] => memory::run(),
@@ -25,7 +33,7 @@ fn main() {
         ["fill", rival, keys] => memory::fill(rival, keys.parse().expect("a number of keys")),
         _ => {
             eprintln!(
-                "usage: tidegate-bench [smoke | quick | speed | memory | only RIVAL WORKLOAD]"
+                "usage: tidegate-bench [smoke | quick | speed | matching | memory | only RIVAL WORKLOAD]"
             );
             std::process::exit(2);
         }

@@ -1,33 +1,39 @@
 //! The `tidegate` command.
 
 mod args;
+mod check;
+mod explain;
+mod failure;
+mod load;
+mod replay;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::generate;
 
 use crate::args::{Args, Command};
+use crate::failure::{Ending, NO_QUESTION, write_out};
 
 fn main() -> ExitCode {
     // Bad usage ends here with exit code 2, help and version with 0.
-    match Args::parse().command {
+    let ending = match Args::parse().command {
+        Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Schema => schema(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             generate(shell, &mut Args::command(), "tidegate", &mut script);
             write_out(&script)
         }
-    }
+    };
+    ending.unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        ExitCode::from(NO_QUESTION)
+    })
 }
 
-/// Data goes to stdout. A reader that has seen enough is no failure.
-fn write_out(data: &[u8]) -> ExitCode {
-    match io::stdout().write_all(data) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("error: cannot write to standard output: {error}");
-            ExitCode::from(2)
-        }
-        _ => ExitCode::SUCCESS,
-    }
+fn schema() -> Ending {
+    write_out(format!("{:#}\n", tidegate::rules::json_schema()).as_bytes())
 }

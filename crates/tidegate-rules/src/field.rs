@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Flag,
     /// `500ms`, `10s`, `5m`, `3h`, `7d`.
     Duration,
+    /// A duration, or `none`.
+    DurationOrNone,
     /// A share such as `20%`.
     Percent,
     OneOf(&'static [&'static str]),
@@ -149,7 +151,7 @@ pub(crate) static LIMIT: Shape = Shape {
         "compare": Kind::OneOf(&["floor", "exact"]), "floor", "`sliding_window_counter`", "Whether the fraction of the previous window counts.";
         "initial": Kind::Number(0), "full", "`token_bucket` `leaky_bucket` `gcra`", "Units of a key that is seen for the first time.";
         "queue": Kind::Map(&QUEUE), "", "`leaky_bucket`", "Requests wait for their slot.";
-        "lease": Kind::Duration, "60s", "`concurrency`", "How long a permit lasts that is not given back.";
+        "lease": Kind::DurationOrNone, "60s", "`concurrency`", "How long a permit lasts that is not given back; `none` for ever.";
         "warm_up": Kind::Map(&WARM_UP), "", "`warm_up`", "The cold start.";
         "excess": Kind::OneOf(&["reject", "delay", "queue"]), "reject", "`delay` needs `queue`", "What becomes of a request that is over.";
         "soft": Kind::Map(&SOFT), "", "not with `queue`, `warm_up`, `concurrency`", "May be exceeded for a while.";
@@ -173,7 +175,7 @@ pub(crate) static DEFAULTS: Shape = Shape {
         "align": Kind::OneOf(&["epoch", "first_request"]), "epoch", "", "Of fixed windows.";
         "time_zone": Kind::Text, "", "", "Of fixed windows per day, week, month or year.";
         "compare": Kind::OneOf(&["floor", "exact"]), "floor", "", "Of sliding window counters.";
-        "lease": Kind::Duration, "60s", "", "Of concurrency limits.";
+        "lease": Kind::DurationOrNone, "60s", "", "Of concurrency limits.";
         "soft": Kind::Map(&SOFT), "", "", "Of limits that can be soft.";
         "count_rejected": Kind::Flag, "false", "", "Of fixed windows and logs.";
         "on_store_error": Kind::OneOf(&["allow", "deny", "local"]), "allow", "", "What to answer when the store cannot.";

@@ -1,10 +1,8 @@
 //! Patterns with `*`, and the first of many that matches a text.
 
-use std::collections::HashMap;
-
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use rapidhash::v3::rapidhash_v3;
-use smallvec::SmallVec;
 
 /// The character that stands for anything.
 const ANY: char = '*';
@@ -39,96 +37,133 @@ fn contains_in_order(parts: &str, mut text: &str) -> bool {
     true
 }
 
+/// A pattern, its place in the order, and what it leads to.
+#[derive(Debug)]
+pub(crate) struct Glob<T> {
+    pub(crate) order: u32,
+    pub(crate) pattern: Box<str>,
+    pub(crate) target: T,
+}
+
 /// Many patterns, of which the first that matches is found without trying them all.
 ///
 /// They are kept by what stands before the first `*` and after the last one. A text is looked up
 /// once for each pair of lengths of the two that occurs, and these are few however many patterns
 /// there are. Only what stands between stars is tried one by one.
 #[derive(Debug, Default)]
-pub(crate) struct Globs {
-    globs: Vec<Glob>,
+pub(crate) struct Globs<T> {
+    /// The lengths of beginnings and ends that occur.
     shapes: Vec<(usize, usize)>,
-    table: HashTable<Bucket>,
+    table: HashTable<Bucket<T>>,
+    /// Beginnings and ends, one after the other.
+    text: String,
 }
 
-/// A pattern, its place in the order, and what it leads to.
+/// The patterns with one beginning and one end.
 #[derive(Debug)]
-pub(crate) struct Glob {
-    pub(crate) order: u32,
-    pub(crate) pattern: Box<str>,
-    pub(crate) target: u32,
+struct Bucket<T> {
+    start: u32,
+    first: u32,
+    last: u32,
+    /// The one that asks for nothing else.
+    simple: Option<(u32, T)>,
+    /// Those that do, in their order.
+    others: Vec<Glob<T>>,
 }
 
-/// The patterns with one beginning and one end, in order.
-#[derive(Debug)]
-struct Bucket {
-    hash: u64,
-    shape: (usize, usize),
-    globs: SmallVec<[u32; 2]>,
-}
-
-impl Globs {
+impl<T: Copy> Globs<T> {
     /// Builds the index of patterns, which are given in their order.
-    pub(crate) fn new(globs: Vec<Glob>) -> Self {
-        let mut shapes: Vec<(usize, usize)> = Vec::new();
-        let mut buckets: HashMap<(&str, &str), SmallVec<[u32; 2]>> = HashMap::new();
-        for (index, glob) in globs.iter().enumerate() {
-            let ends = glob.ends();
-            shapes.push((ends.0.len(), ends.1.len()));
-            let index = u32::try_from(index).unwrap_or(u32::MAX);
-            buckets.entry(ends).or_default().push(index);
+    pub(crate) fn new(globs: Vec<Glob<T>>) -> Self {
+        let mut index = Self { shapes: Vec::new(), table: HashTable::new(), text: String::new() };
+        for glob in globs {
+            let (first, last) = ends(&glob.pattern);
+            index.shapes.push((first.len(), last.len()));
+            let is_simple = first.len() + 1 + last.len() == glob.pattern.len();
+            let bucket = index.bucket_mut(first, last);
+            if !is_simple {
+                bucket.others.push(glob);
+            } else if bucket.simple.is_none() {
+                bucket.simple = Some((glob.order, glob.target));
+            }
         }
-        shapes.sort_unstable();
-        shapes.dedup();
-        let mut table = HashTable::with_capacity(buckets.len());
-        for ((first, last), globs) in buckets {
-            let hash = hash_ends(first, last);
-            let shape = (first.len(), last.len());
-            let bucket = Bucket { hash, shape, globs };
-            table.insert_unique(hash, bucket, |bucket| bucket.hash);
+        index.shapes.sort_unstable();
+        index.shapes.dedup();
+        index
+    }
+
+    fn bucket_mut(&mut self, first: &str, last: &str) -> &mut Bucket<T> {
+        let narrow = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let start = self.text.len();
+        // Kept if the bucket is new, and taken away again if it is not.
+        self.text.push_str(first);
+        self.text.push_str(last);
+        let Self { table, text, .. } = self;
+        let written: &str = text;
+        let entry = table.entry(
+            hash_ends(first, last),
+            |bucket| bucket.ends(written) == (first, last),
+            |bucket| {
+                let (first, last) = bucket.ends(written);
+                hash_ends(first, last)
+            },
+        );
+        let is_new = matches!(entry, Entry::Vacant(_));
+        let bucket = entry.or_insert_with(|| Bucket {
+            start: narrow(start),
+            first: narrow(first.len()),
+            last: narrow(last.len()),
+            simple: None,
+            others: Vec::new(),
+        });
+        if !is_new {
+            text.truncate(start);
         }
-        Self { globs, shapes, table }
+        bucket.into_mut()
     }
 
     /// The first pattern that matches: its order and what it leads to.
-    pub(crate) fn find(&self, text: &str) -> Option<(u32, u32)> {
-        let mut found: Option<&Glob> = None;
+    pub(crate) fn find(&self, text: &str) -> Option<(u32, T)> {
+        let mut found: Option<(u32, T)> = None;
         for (first, last) in &self.shapes {
-            let (Some(start), Some(end)) = (text.get(..*first), text.len().checked_sub(*last))
+            if first + last > text.len() {
+                continue;
+            }
+            let (Some(start), Some(end)) = (text.get(..*first), text.get(text.len() - last..))
             else {
                 continue;
             };
-            let Some(end) = text.get(end..).filter(|_| first + last <= text.len()) else {
-                continue;
-            };
-            let glob = self.bucket(start, end).and_then(|bucket| {
-                let globs = bucket.globs.iter().map(|index| &self.globs[*index as usize]);
-                globs.into_iter().find(|glob| matches(&glob.pattern, text))
-            });
-            found = match (found, glob) {
-                (Some(found), Some(glob)) if glob.order < found.order => Some(glob),
-                (None, glob) => glob,
-                (found, _) => found,
-            };
+            let Some(bucket) = self.bucket(start, end) else { continue };
+            let is_earlier = |order: u32| found.is_none_or(|(earliest, _)| order < earliest);
+            if let Some(simple) = bucket.simple.filter(|(order, _)| is_earlier(*order)) {
+                found = Some(simple);
+            }
+            let is_earlier = |order: u32| found.is_none_or(|(earliest, _)| order < earliest);
+            let earlier = bucket.others.iter().take_while(|glob| is_earlier(glob.order));
+            if let Some(glob) = earlier.into_iter().find(|glob| matches(&glob.pattern, text)) {
+                found = Some((glob.order, glob.target));
+            }
         }
-        found.map(|glob| (glob.order, glob.target))
+        found
     }
 
-    fn bucket(&self, first: &str, last: &str) -> Option<&Bucket> {
-        self.table.find(hash_ends(first, last), |bucket| {
-            let glob = &self.globs[bucket.globs[0] as usize];
-            bucket.shape == (first.len(), last.len()) && glob.ends() == (first, last)
-        })
+    fn bucket(&self, first: &str, last: &str) -> Option<&Bucket<T>> {
+        self.table.find(hash_ends(first, last), |bucket| bucket.ends(&self.text) == (first, last))
     }
 }
 
-impl Glob {
-    /// What stands before the first star and after the last.
-    fn ends(&self) -> (&str, &str) {
-        let first = self.pattern.split_once(ANY).map_or(&*self.pattern, |(first, _)| first);
-        let last = self.pattern.rsplit_once(ANY).map_or("", |(_, last)| last);
-        (first, last)
+impl<T> Bucket<T> {
+    fn ends<'a>(&self, text: &'a str) -> (&'a str, &'a str) {
+        let start = self.start as usize;
+        let middle = start + self.first as usize;
+        (&text[start..middle], &text[middle..middle + self.last as usize])
     }
+}
+
+/// What stands before the first star and after the last.
+fn ends(pattern: &str) -> (&str, &str) {
+    let first = pattern.split_once(ANY).map_or(pattern, |(first, _)| first);
+    let last = pattern.rsplit_once(ANY).map_or("", |(_, last)| last);
+    (first, last)
 }
 
 fn hash_ends(first: &str, last: &str) -> u64 {

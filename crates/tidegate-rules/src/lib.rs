@@ -8,6 +8,7 @@
 mod diagnostic;
 mod draft;
 mod exempt;
+mod explain;
 mod field;
 mod glob;
 mod http;
@@ -20,6 +21,7 @@ mod yaml;
 
 pub use diagnostic::{Diagnostic, Paint, Report, Severity};
 pub use exempt::Exempt;
+pub use explain::{Candidate, End, Explanation, LimitAtEnd, Step};
 pub use matching::{Descriptor, Entry, Found, Met, Override, Reached};
 pub use rule::{Excess, OnStoreError, Origin, Rule, Unit, Unlimited, Zone};
 pub use rules::{File, Loaded, Options, Rules};

@@ -1,5 +1,6 @@
 //! From the descriptors of a request to the limits it meets and the keys they count.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -7,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::rule::{Rule, Unit};
 use crate::rules::Rules;
-use crate::tree::{Limits, Tree};
+use crate::tree::{Limits, Stop, Tree};
 
 /// One entry of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,9 +91,9 @@ pub struct Found<'r> {
     pub limits: SmallVec<[Met<'r>; 4]>,
     /// Where each descriptor led.
     pub reached: SmallVec<[Reached; 4]>,
-    nodes: SmallVec<[u32; 4]>,
-    keys: SmallVec<[u8; 256]>,
-    key_of: SmallVec<[Range<u32>; 4]>,
+    /// The node that each descriptor reached, and its key.
+    ways: SmallVec<[(u32, Range<u32>); 4]>,
+    keys: KeyBytes,
 }
 
 /// No node was reached.
@@ -120,20 +121,19 @@ impl<'r> Found<'r> {
 
     /// The bytes that stand for a descriptor that brought its limit along.
     pub fn override_key(&self, descriptor: usize) -> &[u8] {
-        self.key_of.get(descriptor).map_or(&[], |range| self.bytes(range))
+        self.ways.get(descriptor).map_or(&[], |(_, range)| self.bytes(range))
     }
 
     fn bytes(&self, range: &Range<u32>) -> &[u8] {
-        &self.keys[range.start as usize..range.end as usize]
+        &self.keys.all()[range.start as usize..range.end as usize]
     }
 
     fn clear(&mut self) {
         self.knows_domain = false;
         self.limits.clear();
         self.reached.clear();
-        self.nodes.clear();
+        self.ways.clear();
         self.keys.clear();
-        self.key_of.clear();
     }
 }
 
@@ -145,16 +145,15 @@ impl Rules {
     /// node that the last entry leads to count.
     pub fn find<'r>(&'r self, domain: &str, descriptors: &[Descriptor<'_>], found: &mut Found<'r>) {
         found.clear();
-        let Some(root) = self.root_of(domain) else {
+        let Some(root) = self.tree().root(domain) else {
             found.reached.resize(descriptors.len(), Reached::Nothing);
-            found.nodes.resize(descriptors.len(), NOWHERE);
-            found.key_of.resize(descriptors.len(), 0..0);
+            found.ways.resize(descriptors.len(), (NOWHERE, 0..0));
             return;
         };
         found.knows_domain = true;
         let mut replaces = false;
         for (position, descriptor) in (0u32..).zip(descriptors) {
-            replaces |= self.find_one(domain, root, position, descriptor, found);
+            replaces |= self.find_one(domain, &root, position, descriptor, found);
         }
         if replaces {
             self.replace(found);
@@ -165,29 +164,25 @@ impl Rules {
     fn find_one<'r>(
         &'r self,
         domain: &str,
-        root: u32,
+        root: &Stop,
         position: u32,
         descriptor: &Descriptor<'_>,
         found: &mut Found<'r>,
     ) -> bool {
         let tree = self.tree();
-        let start = u32::try_from(found.keys.len()).unwrap_or(u32::MAX);
         if let Some(limit) = descriptor.limit {
-            write_own_key(&mut found.keys, domain, descriptor.entries);
-            let end = u32::try_from(found.keys.len()).unwrap_or(u32::MAX);
-            found.key_of.push(start..end);
-            found.nodes.push(NOWHERE);
+            let key = write_key(&mut found.keys, domain, descriptor.entries, &[]);
+            found.ways.push((NOWHERE, key));
             found.reached.push(Reached::Override(limit));
             return false;
         }
-        found.key_of.push(start..start);
-        let Some(node) = walk(tree, root, descriptor.entries) else {
-            found.nodes.push(NOWHERE);
+        let Some(stop) = walk(tree, root, descriptor.entries) else {
+            found.ways.push((NOWHERE, 0..0));
             found.reached.push(Reached::Nothing);
             return false;
         };
-        found.nodes.push(node);
-        let (first, end) = match tree.node(node).limits {
+        found.ways.push((stop.node, 0..0));
+        let (first, end) = match stop.limits {
             Limits::None => {
                 found.reached.push(Reached::Nothing);
                 return false;
@@ -199,13 +194,15 @@ impl Rules {
             Limits::Some { first, end } => (first, end),
         };
         found.reached.push(Reached::Limits);
-        write_key(&mut found.keys, tree, domain, node, descriptor.entries);
-        let key = start..u32::try_from(found.keys.len()).unwrap_or(u32::MAX);
+        let shared = tree.shared_patterns(&stop);
+        let key = write_key(&mut found.keys, domain, descriptor.entries, &shared);
+        // Most rules are for everybody, and need not be looked at until they are asked.
+        let is_plain = stop.flags.is_plain;
         let mut replaces = false;
         for index in first..end {
             let rule = &tree.rules[index as usize];
-            if is_met(rule, descriptor.entries.last(), &found.keys[start as usize..]) {
-                replaces |= !rule.replaces.is_empty();
+            if is_plain || is_met(rule, descriptor.entries.last(), found.bytes(&key)) {
+                replaces |= !is_plain && !rule.replaces.is_empty();
                 found.limits.push(Met { rule, index, descriptor: position, key: key.clone() });
             }
         }
@@ -216,11 +213,10 @@ impl Rules {
     fn replace<'r>(&'r self, found: &mut Found<'r>) {
         let tree = self.tree();
         let mut names: SmallVec<[&str; 4]> = SmallVec::new();
-        let unlimited = found.nodes.iter().filter(|node| **node != NOWHERE).filter_map(|node| {
-            match tree.node(*node).limits {
-                Limits::Unlimited(rule) => Some(&*tree.unlimited[rule as usize].replaces),
-                _ => None,
-            }
+        let nodes = found.ways.iter().map(|(node, _)| *node).filter(|node| *node != NOWHERE);
+        let unlimited = nodes.filter_map(|node| match tree.node(node).limits {
+            Limits::Unlimited(rule) => Some(&*tree.unlimited[rule as usize].replaces),
+            _ => None,
         });
         let limited = found.limits.iter().map(|met| &*met.rule.replaces);
         for replaces in unlimited.chain(limited) {
@@ -229,6 +225,13 @@ impl Rules {
         found
             .limits
             .retain(|met| met.rule.name.as_deref().is_none_or(|name| !names.contains(&name)));
+    }
+
+    /// The bytes that the limits of a node count.
+    pub(crate) fn key_of(&self, domain: &str, node: u32, entries: &[Entry<'_>]) -> Vec<u8> {
+        let mut key = KeyBytes::default();
+        write_key(&mut key, domain, entries, &self.tree().shared_patterns(&self.tree().stop(node)));
+        key.all().to_vec()
     }
 
     /// What Lyft's service calls the limit of a descriptor in its statistics.
@@ -257,7 +260,7 @@ impl Rules {
             }
             Reached::Unlimited | Reached::Limits => {
                 let tree = self.tree();
-                let way = tree.way_to(found.nodes[descriptor]);
+                let way = tree.way_to(found.ways[descriptor].0);
                 let detailed =
                     way.last().is_some_and(|leaf| tree.node(*leaf).flags.detailed_metric);
                 for (node, entry) in way.iter().map(|node| tree.node(*node)).zip(entries) {
@@ -276,18 +279,18 @@ impl Rules {
 
     /// What the rules attach to a descriptor for the proxy.
     pub fn metadata(&self, found: &Found<'_>, descriptor: usize) -> Option<&serde_json::Value> {
-        let node = *found.nodes.get(descriptor)?;
-        self.tree().metadata(node)
+        let (node, _) = found.ways.get(descriptor)?;
+        self.tree().metadata(*node)
     }
 }
 
 /// The node that entries lead to.
 #[inline]
-pub(crate) fn walk(tree: &Tree, root: u32, entries: &[Entry<'_>]) -> Option<u32> {
+fn walk(tree: &Tree, root: &Stop, entries: &[Entry<'_>]) -> Option<Stop> {
     if entries.is_empty() {
         return None;
     }
-    entries.iter().try_fold(root, |node, entry| Some(tree.step(node, entry.key, entry.value)?.0))
+    entries.iter().try_fold(*root, |stop, entry| Some(tree.step(&stop, entry.key, entry.value)?.0))
 }
 
 /// Whether a rule applies to a key.
@@ -302,57 +305,128 @@ pub(crate) fn is_met(rule: &Rule, last: Option<&Entry<'_>>, key: &[u8]) -> bool 
     }
 }
 
-type KeyBytes = SmallVec<[u8; 256]>;
+/// Keys of a request, one after the other.
+#[derive(Clone)]
+struct KeyBytes {
+    here: [u8; KEYS_INLINE],
+    /// All of them, if they have outgrown the place.
+    elsewhere: Vec<u8>,
+    length: usize,
+}
 
-/// Writes the bytes that stand for a descriptor: every part with its length, so that no two
-/// descriptors share them. Where a pattern shares its counter, the pattern stands for the value.
-fn write_key(out: &mut KeyBytes, tree: &Tree, domain: &str, node: u32, entries: &[Entry<'_>]) {
-    write_part(out, b"", domain);
-    if !tree.node(node).flags.share_on_way {
-        return write_entries(out, entries);
+/// How many bytes of keys need no memory of their own.
+const KEYS_INLINE: usize = 256;
+
+impl Default for KeyBytes {
+    fn default() -> Self {
+        Self { here: [0; KEYS_INLINE], elsewhere: Vec::new(), length: 0 }
     }
-    for (entry, node) in entries.iter().zip(tree.way_to(node)) {
-        let node = tree.node(node);
-        write_part(out, b",", entry.key);
-        match tree.value(node).filter(|_| node.flags.share) {
-            Some(pattern) => write_part(out, b"~", pattern),
-            None => write_part(out, b"=", entry.value),
+}
+
+impl fmt::Debug for KeyBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", String::from_utf8_lossy(self.all()))
+    }
+}
+
+impl KeyBytes {
+    fn clear(&mut self) {
+        self.length = 0;
+        self.elsewhere.clear();
+    }
+
+    fn all(&self) -> &[u8] {
+        match self.length <= KEYS_INLINE {
+            true => &self.here[..self.length],
+            false => &self.elsewhere,
         }
     }
-}
 
-/// The same for a descriptor that brings its own limit.
-fn write_own_key(out: &mut KeyBytes, domain: &str, entries: &[Entry<'_>]) {
-    write_part(out, b"", domain);
-    write_entries(out, entries);
-}
-
-fn write_entries(out: &mut KeyBytes, entries: &[Entry<'_>]) {
-    for entry in entries {
-        write_part(out, b",", entry.key);
-        write_part(out, b"=", entry.value);
-    }
-}
-
-fn write_part(out: &mut KeyBytes, before: &[u8], part: &str) {
-    out.extend_from_slice(before);
-    write_number(out, part.len());
-    out.push(b':');
-    out.extend_from_slice(part.as_bytes());
-}
-
-/// A number in decimal, without the machinery of formatting.
-fn write_number(out: &mut KeyBytes, number: usize) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
-        rest /= 10;
-        if rest == 0 {
-            break;
+    /// Room for more.
+    fn more(&mut self, length: usize) -> &mut [u8] {
+        let start = self.length;
+        self.length += length;
+        if self.length <= KEYS_INLINE {
+            return &mut self.here[start..self.length];
         }
+        if start <= KEYS_INLINE {
+            self.elsewhere.clear();
+            self.elsewhere.extend_from_slice(&self.here[..start]);
+        }
+        self.elsewhere.resize(self.length, 0);
+        &mut self.elsewhere[start..]
     }
-    out.extend_from_slice(&digits[at..]);
+}
+
+/// Writes the bytes that stand for a descriptor and says where they are: every part with its
+/// length, so that no two descriptors share them. Where a pattern shares its counter, the pattern
+/// stands for the value; `shared` has a place for each entry, or none at all.
+fn write_key(
+    keys: &mut KeyBytes,
+    domain: &str,
+    entries: &[Entry<'_>],
+    shared: &[Option<&str>],
+) -> Range<u32> {
+    let value_of = |index: usize, entry: &Entry<'_>| match shared.get(index).copied().flatten() {
+        Some(pattern) => (b'~', pattern.len()),
+        None => (b'=', entry.value.len()),
+    };
+    let mut length = size(domain.len());
+    for (index, entry) in entries.iter().enumerate() {
+        length += 2 + size(entry.key.len()) + size(value_of(index, entry).1);
+    }
+    let start = keys.length;
+    let mut pen = Pen { rest: keys.more(length) };
+    pen.part(domain);
+    for (index, entry) in entries.iter().enumerate() {
+        pen.byte(b',');
+        pen.part(entry.key);
+        pen.byte(value_of(index, entry).0);
+        pen.part(shared.get(index).copied().flatten().unwrap_or(entry.value));
+    }
+    let narrow = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+    narrow(start)..narrow(start + length)
+}
+
+/// How many bytes a part takes with its length.
+fn size(length: usize) -> usize {
+    let digits = match length {
+        0..10 => 1,
+        10..100 => 2,
+        100..1000 => 3,
+        _ => length.ilog10() as usize + 1,
+    };
+    digits + 1 + length
+}
+
+/// Writes into room that has been measured.
+struct Pen<'a> {
+    rest: &'a mut [u8],
+}
+
+impl Pen<'_> {
+    fn byte(&mut self, byte: u8) {
+        self.bytes(&[byte]);
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        let rest = std::mem::take(&mut self.rest);
+        let (place, rest) = rest.split_at_mut(bytes.len());
+        place.copy_from_slice(bytes);
+        self.rest = rest;
+    }
+
+    /// A part after its length, in decimal.
+    fn part(&mut self, part: &str) {
+        let mut digits = [0u8; 20];
+        let (mut at, mut rest) = (digits.len(), part.len());
+        while at == digits.len() || rest > 0 {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        self.bytes(&digits[at..]);
+        self.byte(b':');
+        self.bytes(part.as_bytes());
+    }
 }

@@ -167,6 +167,14 @@ pub enum OnStoreError {
 }
 
 impl Rule {
+    /// Whether it is met by whoever leads there, and leaves other limits alone.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.enabled
+            && self.percent_bp >= 10_000
+            && self.exempt.is_none()
+            && self.replaces.is_empty()
+    }
+
     /// Whether a key belongs to the share that the rule applies to: the same keys always, and of a
     /// larger share all that were in the smaller one.
     #[inline]

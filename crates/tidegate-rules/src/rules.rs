@@ -104,8 +104,9 @@ impl Rules {
         let mut rules = Self { tree: Tree::new(options.lyft_compat), ..Self::default() };
         rules.files = files.iter().map(|file| file.name.into()).collect();
         for DomainDraft { domain, origin, descriptors, http } in domains {
-            let root = rules.tree.plant(origin);
+            let root = rules.tree.plant(&domain, origin);
             rules.tree.grow(root, descriptors);
+            rules.tree.open(&domain, root);
             rules.domains.insert(domain, Domain { root, http });
         }
         rules
@@ -117,7 +118,7 @@ impl Rules {
 
     #[inline]
     pub(crate) fn root_of(&self, domain: &str) -> Option<u32> {
-        self.domains.get(domain).map(|domain| domain.root)
+        self.tree.root(domain).map(|root| root.node)
     }
 
     pub(crate) fn http_of(&self, domain: &str) -> Option<&[HttpEntry]> {
@@ -230,16 +231,17 @@ fn visit<'d>(drafts: &'d [DescriptorDraft], look: &mut impl FnMut(&'d LimitsDraf
 fn warn_of_covered<'t>(tree: &Tree, files: &[File<'t>], findings: &mut Findings<'t>) {
     for (parent, node) in tree.patterns() {
         let Some(earlier) = tree.covered_by(parent, node) else { continue };
+        let (origin, place) = (tree.origin(node), tree.origin(earlier).place);
         let (node, earlier) = (tree.node(node), tree.node(earlier));
         let shown = |node| tree.value(node).unwrap_or(tree.key(node));
-        let file = files[node.origin.file as usize];
+        let file = files[origin.file as usize];
         findings.enter(file.name, file.text);
         let hint = format!(
             "`{}` in line {} comes first and matches all that it matches",
             shown(earlier),
-            earlier.origin.place.line
+            place.line
         );
         let message = format!("`{}` can never match", shown(node));
-        findings.warn(At::place(node.origin.place).hint(hint), message);
+        findings.warn(At::place(origin.place).hint(hint), message);
     }
 }

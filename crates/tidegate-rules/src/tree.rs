@@ -1,14 +1,16 @@
 //! The rules as a tree of descriptors, compiled so that a step costs the same in any file.
 //!
 //! All children of all nodes lie in one hash table by (parent, key, value), those with a pattern
-//! in an index of their own for each parent and key. A node and its text lie together, because
-//! with many rules a request pays for memory that it touches first.
+//! in an index of their own for each parent and key. With many rules a request pays for the memory
+//! that it touches first, and not for what it computes; so a table holds, in one piece, the text
+//! that is compared and all that is needed to go on.
 
 use std::collections::HashMap;
 
 use hashbrown::HashTable;
 use rapidhash::v3::rapidhash_v3;
 use serde_json::Value;
+use smallvec::SmallVec;
 
 use crate::draft::{DescriptorDraft, LimitsDraft};
 use crate::glob::{self, Glob, Globs};
@@ -23,9 +25,11 @@ pub(crate) struct Tree {
     nodes: Vec<Node>,
     /// The key and the value of each node, one after the other.
     text: String,
-    exact: HashTable<u32>,
+    /// Where each node was written.
+    origins: Vec<Origin>,
+    exact: HashTable<Edge>,
     slots: HashTable<Slot>,
-    globs: Vec<Globs>,
+    globs: Vec<Globs<Stop>>,
     /// Children whose key is a pattern, or with Lyft's matching all that are one, by parent.
     wild: HashMap<u32, Wild>,
     /// All nodes that are found by a pattern, with their parents.
@@ -47,7 +51,6 @@ pub(crate) struct Node {
     value_len: u32,
     pub(crate) limits: Limits,
     pub(crate) flags: Flags,
-    pub(crate) origin: Origin,
 }
 
 /// The limits of a node, as positions in `rules`, or one in `unlimited`.
@@ -62,12 +65,36 @@ pub(crate) enum Limits {
     },
 }
 
+/// A node as one comes to it: what a request needs of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stop {
+    pub(crate) node: u32,
+    pub(crate) limits: Limits,
+    pub(crate) flags: Flags,
+}
+
+/// How much of a key and a value lies in the table itself.
+const INLINE: usize = 28;
+
+/// The way to a node by its exact value.
+#[derive(Debug)]
+struct Edge {
+    parent: u32,
+    key_len: u32,
+    value_len: u32,
+    /// The key and the value, as far as there is room; the rest is in the text of the tree.
+    text: [u8; INLINE],
+    stop: Stop,
+}
+
 /// What is true of a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags {
     pub(crate) has_value: bool,
     pub(crate) has_children: bool,
     pub(crate) has_wild: bool,
+    /// Its limits are for everybody: turned on, for all keys, nobody exempt, nothing replaced.
+    pub(crate) is_plain: bool,
     pub(crate) share: bool,
     /// This node or one above it shares its counter.
     pub(crate) share_on_way: bool,
@@ -81,7 +108,7 @@ struct Slot {
     hash: u64,
     /// Any child with the key, which knows it.
     sample: u32,
-    any: u32,
+    any: Option<Stop>,
     globs: u32,
 }
 
@@ -91,13 +118,13 @@ enum Wild {
     /// By patterns of keys, one after the other.
     Keys(Vec<WildKey>),
     /// By patterns over `key_value`.
-    Joined(Globs),
+    Joined(Globs<Stop>),
 }
 
 #[derive(Debug)]
 struct WildKey {
     order: u32,
-    node: u32,
+    stop: Stop,
 }
 
 /// How a child was found.
@@ -113,6 +140,12 @@ impl Tree {
         Self { joined, ..Self::default() }
     }
 
+    /// A node as one comes to it.
+    pub(crate) fn stop(&self, node: u32) -> Stop {
+        let Node { limits, flags, .. } = *self.node(node);
+        Stop { node, limits, flags }
+    }
+
     pub(crate) fn node(&self, node: u32) -> &Node {
         &self.nodes[node as usize]
     }
@@ -125,6 +158,26 @@ impl Tree {
     pub(crate) fn value<'a>(&'a self, node: &Node) -> Option<&'a str> {
         let start = (node.start + node.key_len) as usize;
         node.flags.has_value.then(|| &self.text[start..start + node.value_len as usize])
+    }
+
+    pub(crate) fn origin(&self, node: u32) -> Origin {
+        self.origins[node as usize]
+    }
+
+    /// The root of a domain.
+    #[inline]
+    pub(crate) fn root(&self, domain: &str) -> Option<Stop> {
+        self.find_slot(NONE, domain)?.any
+    }
+
+    /// For each entry that leads to a node the pattern whose values share a counter, if it is one;
+    /// nothing at all if none is.
+    pub(crate) fn shared_patterns(&self, stop: &Stop) -> SmallVec<[Option<&str>; 4]> {
+        if !stop.flags.share_on_way {
+            return SmallVec::new();
+        }
+        let way = self.way_to(stop.node).into_iter().map(|node| self.node(node));
+        way.map(|node| self.value(node).filter(|_| node.flags.share)).collect()
     }
 
     pub(crate) fn metadata(&self, node: u32) -> Option<&Value> {
@@ -151,36 +204,42 @@ impl Tree {
     /// The child that an entry leads to: that of the exact value, else the first whose pattern
     /// matches, else that of the key alone.
     #[inline]
-    pub(crate) fn step(&self, parent: u32, key: &str, value: &str) -> Option<(u32, How)> {
-        let flags = self.node(parent).flags;
-        if !flags.has_children {
+    pub(crate) fn step(&self, parent: &Stop, key: &str, value: &str) -> Option<(Stop, How)> {
+        if !parent.flags.has_children {
             return None;
         }
-        if let Some(exact) = self.find_exact(parent, key, value) {
+        if let Some(exact) = self.find_exact(parent.node, key, value) {
             return Some((exact, How::Value));
         }
-        let slot = self.find_slot(parent, key);
-        let has_patterns = flags.has_wild || slot.is_some_and(|slot| slot.globs != NONE);
-        if has_patterns && let Some(wild) = self.find_wild(parent, slot, key, value) {
+        let slot = self.find_slot(parent.node, key);
+        let has_patterns = parent.flags.has_wild || slot.is_some_and(|slot| slot.globs != NONE);
+        if has_patterns && let Some(wild) = self.find_wild(parent.node, slot, key, value) {
             return Some((wild, How::Pattern));
         }
-        slot.filter(|slot| slot.any != NONE).map(|slot| (slot.any, How::Key))
+        slot?.any.map(|any| (any, How::Key))
     }
 
     #[inline]
-    fn find_exact(&self, parent: u32, key: &str, value: &str) -> Option<u32> {
-        let found = self.exact.find(hash(parent, key, value), |index| {
-            let node = self.node(*index);
-            let text = self.text.as_bytes();
-            let start = node.start as usize;
-            let middle = start + node.key_len as usize;
-            node.parent == parent
-                && node.key_len as usize == key.len()
-                && node.value_len as usize == value.len()
-                && &text[start..middle] == key.as_bytes()
-                && &text[middle..middle + value.len()] == value.as_bytes()
+    fn find_exact(&self, parent: u32, key: &str, value: &str) -> Option<Stop> {
+        let found = self.exact.find(hash(parent, key, value), |edge| {
+            edge.parent == parent
+                && edge.key_len as usize == key.len()
+                && edge.value_len as usize == value.len()
+                && self.is_text_of(edge, key, value)
         });
-        found.copied()
+        found.map(|edge| edge.stop)
+    }
+
+    /// Whether an edge, whose key and value have these lengths, is for them.
+    #[inline]
+    fn is_text_of(&self, edge: &Edge, key: &str, value: &str) -> bool {
+        let end = key.len() + value.len();
+        if end > INLINE {
+            let node = self.node(edge.stop.node);
+            return self.key(node) == key && self.value(node) == Some(value);
+        }
+        let (start, rest) = edge.text[..end].split_at(key.len());
+        start == key.as_bytes() && rest == value.as_bytes()
     }
 
     #[inline]
@@ -191,19 +250,20 @@ impl Tree {
         })
     }
 
-    fn find_wild(&self, parent: u32, slot: Option<&Slot>, key: &str, value: &str) -> Option<u32> {
+    fn find_wild(&self, parent: u32, slot: Option<&Slot>, key: &str, value: &str) -> Option<Stop> {
         let in_slot = slot
             .filter(|slot| slot.globs != NONE)
             .and_then(|slot| self.globs[slot.globs as usize].find(value));
         let by_parent = match self.wild.get(&parent) {
             Some(Wild::Keys(keys)) => keys.iter().find_map(|wild| {
-                self.matches_key(wild.node, key, value).then_some((wild.order, wild.node))
+                let matches = self.matches_key(wild.stop.node, key, value);
+                matches.then_some((wild.order, wild.stop))
             }),
             Some(Wild::Joined(globs)) => globs.find(&[key, "_", value].concat()),
             None => None,
         };
         let first = in_slot.into_iter().chain(by_parent).min_by_key(|(order, _)| *order);
-        first.map(|(_, node)| node)
+        first.map(|(_, stop)| stop)
     }
 
     fn matches_key(&self, node: u32, key: &str, value: &str) -> bool {
@@ -222,34 +282,51 @@ impl Tree {
         let (key, value) = (self.key(self.node(node)), self.value(self.node(node))?);
         // A star of the later pattern is matched by nothing but a star of the earlier one.
         let slot = self.find_slot(parent, key);
-        self.find_wild(parent, slot, key, value).filter(|found| *found != node)
+        let found = self.find_wild(parent, slot, key, value)?.node;
+        (found != node).then_some(found)
     }
 }
 
 /// Building.
 impl Tree {
     /// A root for a domain.
-    pub(crate) fn plant(&mut self, origin: Origin) -> u32 {
-        self.push(NONE, "", None, Limits::None, Flags::default(), origin)
+    pub(crate) fn plant(&mut self, domain: &str, origin: Origin) -> u32 {
+        let root = self.push(NONE, domain, None, Limits::None, Flags::default(), origin);
+        root
+    }
+
+    /// Makes a root known under its domain, once all that is below it is there.
+    pub(crate) fn open(&mut self, domain: &str, root: u32) {
+        let stop = self.stop(root);
+        self.slot(NONE, domain, root).any = Some(stop);
     }
 
     /// Adds the descriptors of a domain, which have been checked for doubles.
     pub(crate) fn grow(&mut self, parent: u32, drafts: Vec<DescriptorDraft>) {
-        let mut patterns: HashMap<Box<str>, Vec<Glob>> = HashMap::new();
+        let mut patterns: HashMap<Box<str>, Vec<Glob<Stop>>> = HashMap::new();
         let mut wild_keys = Vec::new();
-        let mut joined: Vec<Glob> = Vec::new();
+        let mut joined: Vec<Glob<Stop>> = Vec::new();
         for (order, draft) in (0u32..).zip(drafts) {
             let DescriptorDraft { key, value, limits, children, metadata, flags, origin } = draft;
             let limits = self.add_limits(limits);
+            let is_plain = match limits {
+                Limits::Some { first, end } => {
+                    self.rules[first as usize..end as usize].iter().all(Rule::is_plain)
+                }
+                _ => true,
+            };
             let share_on_way = flags.share || self.node(parent).flags.share_on_way;
-            let flags = Flags { share_on_way, ..flags };
+            let flags = Flags { share_on_way, is_plain, ..flags };
             let node = self.push(parent, &key, value.as_deref(), limits, flags, origin);
             if let Some(metadata) = metadata {
                 self.metadata.insert(node, metadata);
             }
             self.nodes[parent as usize].flags.has_children = true;
+            // What is known of a node is copied to where it is found, so its children come first.
+            self.grow(node, children);
+            let stop = self.stop(node);
             if let Some(value) = &value {
-                self.insert_exact(parent, &key, value, node);
+                self.insert_exact(parent, &key, value, stop);
             }
             if glob::is_pattern(&key) || value.as_deref().is_some_and(glob::is_pattern) {
                 self.patterns.push((parent, node));
@@ -261,20 +338,19 @@ impl Tree {
                         Some(value) => [&*key, "_", value].concat(),
                         None => key.to_string(),
                     };
-                    joined.push(Glob { order, pattern: pattern.into(), target: node });
+                    joined.push(Glob { order, pattern: pattern.into(), target: stop });
                 }
-                (true, _) => wild_keys.push(WildKey { order, node }),
+                (true, _) => wild_keys.push(WildKey { order, stop }),
                 (false, Some(value)) => {
-                    let glob = Glob { order, pattern: value.into(), target: node };
+                    let glob = Glob { order, pattern: value.into(), target: stop };
                     patterns.entry(key.clone()).or_default().push(glob);
                 }
-                (false, None) if value.is_none() => self.slot(parent, &key, node).any = node,
+                (false, None) if value.is_none() => self.slot(parent, &key, node).any = Some(stop),
                 (false, None) => {}
             }
-            self.grow(node, children);
         }
         for (key, patterns) in patterns {
-            let node = patterns[0].target;
+            let node = patterns[0].target.node;
             let index = u32::try_from(self.globs.len()).unwrap_or(NONE);
             self.globs.push(Globs::new(patterns));
             self.slot(parent, &key, node).globs = index;
@@ -325,15 +401,20 @@ impl Tree {
             value_len: narrow(value.map_or(0, str::len)),
             limits,
             flags: Flags { has_value: value.is_some(), ..flags },
-            origin,
         });
+        self.origins.push(origin);
         index
     }
 
-    fn insert_exact(&mut self, parent: u32, key: &str, value: &str, node: u32) {
+    fn insert_exact(&mut self, parent: u32, key: &str, value: &str, stop: Stop) {
+        let mut text = [0; INLINE];
+        let parts = key.bytes().chain(value.bytes());
+        text.iter_mut().zip(parts).for_each(|(place, byte)| *place = byte);
+        let node = self.node(stop.node);
+        let edge = Edge { parent, key_len: node.key_len, value_len: node.value_len, text, stop };
         let Self { exact, nodes, text, .. } = self;
-        exact.insert_unique(hash(parent, key, value), node, |index| {
-            let node = &nodes[*index as usize];
+        exact.insert_unique(hash(parent, key, value), edge, |edge| {
+            let node = &nodes[edge.stop.node as usize];
             let middle = (node.start + node.key_len) as usize;
             let key = &text[node.start as usize..middle];
             hash(node.parent, key, &text[middle..middle + node.value_len as usize])
@@ -350,7 +431,7 @@ impl Tree {
         };
         slots
             .entry(hash, same, |slot| slot.hash)
-            .or_insert_with(|| Slot { hash, sample, any: NONE, globs: NONE })
+            .or_insert_with(|| Slot { hash, sample, any: None, globs: NONE })
             .into_mut()
     }
 }

@@ -38,8 +38,8 @@ const OVERRIDES_MAX: usize = 4096;
 /// let limiter = RuleLimiter::new(loaded.rules.ok_or(loaded.report.to_string())?)?;
 ///
 /// let entries = [Entry::new("user", "ada")];
-/// let query = Query::new("api", &[Descriptor::new(&entries)]);
-/// assert!(limiter.check(&query).allowed);
+/// let descriptors = [Descriptor::new(&entries)];
+/// assert!(limiter.check(&Query::new("api", &descriptors)).allowed);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RuleLimiter<S = MemoryStore, C: Clock = SystemClock> {

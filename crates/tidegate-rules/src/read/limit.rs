@@ -25,7 +25,7 @@ pub(crate) struct Common {
     align: Option<Align>,
     time_zone: Option<Box<str>>,
     compare: Option<Compare>,
-    lease: Option<Duration>,
+    lease: Option<Lease>,
     soft: Option<SoftSpec>,
     count_rejected: Option<bool>,
     on_store_error: Option<OnStoreError>,
@@ -89,13 +89,20 @@ impl<'t> Reader<'_, 't> {
             align,
             time_zone: self.time_zone(fields),
             compare,
-            lease: self.duration(fields, "lease"),
+            lease: self.lease(fields),
             soft: self.soft(fields),
             count_rejected: self.flag(fields, "count_rejected"),
             on_store_error,
             exempt: self.texts(fields, "exempt").into_iter().map(Into::into).collect(),
             shadow: self.flag(fields, "shadow_mode"),
             percent_bp: self.share(fields),
+        }
+    }
+
+    fn lease(&mut self, fields: &Fields<'_, 't>) -> Option<Lease> {
+        match fields.get("lease")?.scalar().map(|scalar| &*scalar.text) {
+            Some("none") => Some(Lease::Unlimited),
+            _ => self.duration(fields, "lease").map(Lease::For),
         }
     }
 
@@ -368,7 +375,7 @@ impl<'t> Reader<'_, 't> {
             compare: (own.compare)
                 .or(defaults.compare.filter(|_| is(A::SlidingWindowCounter)))
                 .unwrap_or_default(),
-            lease: own.lease.or(defaults.lease.filter(|_| is(A::Concurrency))).map(Lease::For),
+            lease: own.lease.or(defaults.lease.filter(|_| is(A::Concurrency))),
             soft: own.soft.or(defaults.soft.filter(|_| soft_fits)),
             count_rejected: counts.unwrap_or(lyft),
             ..LimitSpec::new(algorithm, rate)

@@ -1,0 +1,118 @@
+//! `tidegate check`: whether rules are right.
+
+use std::process::ExitCode;
+use std::sync::mpsc;
+
+use serde_json::{Value, json};
+use tidegate::files::RuleFiles;
+use tidegate::rules::{Diagnostic, File, Report, check_lyft};
+
+use crate::args::{CheckArgs, Format};
+use crate::failure::{Ending, Failure, NO, chain, finish, write_out};
+use crate::load::{counted, options, paint, shown};
+
+/// Runs the command.
+pub(crate) fn run(args: &CheckArgs) -> Ending {
+    if args.watch {
+        return watch(args);
+    }
+    let texts = RuleFiles::new(&args.paths).read().map_err(|error| Failure::new(chain(&error)))?;
+    let report = check(args, &texts.files());
+    answer(args, &report)
+}
+
+fn check(args: &CheckArgs, files: &[File<'_>]) -> Report {
+    let mut report = tidegate::rules::Rules::load(files, &options(&args.loading)).report;
+    if args.strict_lyft {
+        // What we refuse too has been said already.
+        let lyft = check_lyft(files, args.loading.merge_domains).errors;
+        let known = |error: &Diagnostic| report.errors.iter().any(|known| is_same(known, error));
+        let new: Vec<_> = lyft.into_iter().filter(|error| !known(error)).collect();
+        report.errors.extend(new.into_iter().map(|mut error| {
+            error.message = format!("Lyft's service would not load this: {}", error.message);
+            error
+        }));
+    }
+    report
+}
+
+fn is_same(one: &Diagnostic, other: &Diagnostic) -> bool {
+    one.file == other.file && one.message == other.message
+}
+
+fn is_fine(args: &CheckArgs, report: &Report) -> bool {
+    report.is_ok() && !(args.deny_warnings && !report.warnings.is_empty())
+}
+
+fn answer(args: &CheckArgs, report: &Report) -> Ending {
+    let fine = is_fine(args, report);
+    let code = ExitCode::from(if fine { 0 } else { NO });
+    match args.format {
+        Format::Json => write_out(format!("{}\n", as_json(report, fine)).as_bytes())?,
+        Format::Text => {
+            eprint!("{}", shown(report, paint()));
+            write_out(format!("{}\n", summary(args, report)).as_bytes())?
+        }
+    };
+    finish(Ok(()), code)
+}
+
+fn summary(args: &CheckArgs, report: &Report) -> String {
+    let found = match (report.errors.len(), report.warnings.len()) {
+        (0, 0) => "no warnings".to_owned(),
+        (0, warnings) => counted(warnings, "warning"),
+        (errors, 0) => counted(errors, "error"),
+        (errors, warnings) => format!("{}, {}", counted(errors, "error"), counted(warnings, "warning")),
+    };
+    let word = if is_fine(args, report) { "ok" } else { "not ok" };
+    let mut line = format!("{word}: {}, {}, {found}", counted(report.files, "file"), counted(report.rules, "rule"));
+    if args.strict_lyft && report.is_ok() {
+        line.push_str("; Lyft's service would load it too");
+    }
+    line
+}
+
+fn as_json(report: &Report, fine: bool) -> Value {
+    let list = |found: &[Diagnostic]| -> Vec<Value> {
+        let one = |found: &Diagnostic| {
+            json!({
+                "file": found.file,
+                "line": found.place.line,
+                "column": found.place.column,
+                "path": found.path,
+                "message": found.message,
+                "hint": found.hint,
+            })
+        };
+        found.iter().map(one).collect()
+    };
+    json!({
+        "ok": fine,
+        "files": report.files,
+        "rules": report.rules,
+        "errors": list(&report.errors),
+        "warnings": list(&report.warnings),
+    })
+}
+
+/// Checks again and again, until somebody ends it.
+fn watch(args: &CheckArgs) -> Ending {
+    let files = RuleFiles::new(&args.paths);
+    let (sender, changes) = mpsc::channel();
+    let watch = files.watch(options(&args.loading), move |_| {
+        // Nobody listens any more only when the command ends.
+        let _ = sender.send(());
+    });
+    let _watch = watch.map_err(|error| Failure::new(chain(&error)))?;
+    loop {
+        match files.read() {
+            Ok(texts) => {
+                answer(args, &check(args, &texts.files()))?;
+            }
+            Err(error) => eprintln!("{}", Failure::new(chain(&error))),
+        }
+        if changes.recv().is_err() {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Why a question could not be asked, and how a command ends.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// The answer is no.
+pub(crate) const NO: u8 = 1;
+/// The question could not be asked.
+pub(crate) const NO_QUESTION: u8 = 2;
+
+/// Something that keeps a command from its work.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+/// An error with all that led to it, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// How a command ends.
+pub(crate) type Ending = Result<ExitCode, Failure>;
+
+/// Writes data to standard output. A reader that has seen enough is no failure.
+pub(crate) fn write_out(data: &[u8]) -> Ending {
+    let mut out = io::stdout().lock();
+    finish(out.write_all(data).and_then(|()| out.flush()), ExitCode::SUCCESS)
+}
+
+/// Ends with `code`, unless the writing failed.
+pub(crate) fn finish(written: io::Result<()>, code: ExitCode) -> Ending {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(code),
+    }
+}

@@ -1,0 +1,253 @@
+//! `tidegate replay`: requests from JSON lines, decided in the time that they say.
+//!
+//! One line in, one line out, in the same order; what is kept between them is the store alone.
+
+use std::borrow::Cow;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use serde::Deserialize;
+use tidegate::rules::{Descriptor, Entry, Mapped, PlainRequest};
+use tidegate::{ManualClock, MemoryStore, Op, Query, RuleLimiter, Timestamp, Verdict, holder_named};
+
+use crate::args::ReplayArgs;
+use crate::failure::{Ending, Failure, NO, chain, finish};
+use crate::load;
+
+/// The longest line that is read.
+const LINE_BYTES_MAX: u64 = 16 << 20;
+
+/// A line of input.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    t_ns: u64,
+    #[serde(borrow)]
+    domain: Text<'a>,
+    #[serde(borrow, default)]
+    descriptors: Option<Vec<Vec<(Text<'a>, Text<'a>)>>>,
+    #[serde(borrow, default)]
+    http: Option<Http<'a>>,
+    #[serde(default = "one")]
+    cost: u64,
+    #[serde(borrow, default)]
+    op: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    id: Option<Text<'a>>,
+}
+
+/// An HTTP request instead of descriptors.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Http<'a> {
+    #[serde(borrow, default)]
+    method: Option<Text<'a>>,
+    #[serde(borrow)]
+    url: Text<'a>,
+    #[serde(default)]
+    headers: Headers,
+    #[serde(default)]
+    client_ip: Option<IpAddr>,
+}
+
+/// Headers in their order, each with one value or several.
+#[derive(Default)]
+struct Headers(Vec<(String, String)>);
+
+/// A text that is borrowed from the line where it can be.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+fn one() -> u64 {
+    1
+}
+
+/// What a line asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Store(Op<'static>),
+    Acquire,
+    Release,
+}
+
+impl Asked {
+    const NAMES: [(&'static str, Self); 8] = [
+        ("check", Self::Store(Op::Check)),
+        ("peek", Self::Store(Op::Peek)),
+        ("up_to", Self::Store(Op::UpTo)),
+        ("force", Self::Store(Op::Force)),
+        ("refund", Self::Store(Op::Refund)),
+        ("reset", Self::Store(Op::Reset)),
+        ("acquire", Self::Acquire),
+        ("release", Self::Release),
+    ];
+
+    fn parse(name: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
+        found.map(|(_, asked)| *asked).ok_or_else(|| {
+            let names: Vec<_> = Self::NAMES.iter().map(|(name, _)| *name).collect();
+            format!("`{name}` is not an op; one of {}", names.join(", "))
+        })
+    }
+}
+
+type Limiter = RuleLimiter<MemoryStore, ManualClock>;
+
+/// Runs the command.
+pub(crate) fn run(args: &ReplayArgs) -> Ending {
+    if args.store != "memory" {
+        return Err(Failure::new(format!("there is no store `{}`", args.store))
+            .hint("`memory` is the only one so far"));
+    }
+    let rules = load::rules(&args.rules, &args.loading)?;
+    let store = MemoryStore::builder().max_keys(args.max_keys).build();
+    let store = store.map_err(|error| Failure::new(chain(&error)))?;
+    let modes = load::modes(&args.loading);
+    let limiter = RuleLimiter::build(store, ManualClock::new(), rules, modes)
+        .map_err(|error| Failure::new(chain(&error)))?;
+    let mut replay = Replay { limiter, mapped: Mapped::default(), errors: 0 };
+    let written = replay.all(io::stdin().lock(), io::stdout().lock())?;
+    finish(written, ExitCode::from(if replay.errors > 0 { NO } else { 0 }))
+}
+
+struct Replay {
+    limiter: Limiter,
+    mapped: Mapped,
+    errors: u64,
+}
+
+impl Replay {
+    /// Answers every line. Reading can fail, and so can writing.
+    fn all(&mut self, input: impl Read, output: impl Write) -> Result<io::Result<()>, Failure> {
+        let mut input = BufReader::with_capacity(1 << 16, input);
+        let mut output = BufWriter::with_capacity(1 << 16, output);
+        let (mut line, mut answer) = (Vec::new(), String::new());
+        for number in 1u64.. {
+            // Whoever waits for the last answer before it asks again gets it.
+            if input.buffer().is_empty()
+                && let Err(error) = output.flush()
+            {
+                return Ok(Err(error));
+            }
+            line.clear();
+            let read = (&mut input).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+            match read {
+                Ok(0) => break,
+                Err(error) => return Err(Failure::new(format!("cannot read standard input: {error}"))),
+                Ok(_) if line.len() as u64 == LINE_BYTES_MAX => {
+                    return Err(Failure::new(format!("line {number} is longer than 16 MiB")));
+                }
+                Ok(_) => {}
+            }
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            answer.clear();
+            if let Err(error) = self.line(&line, &mut answer) {
+                self.errors += 1;
+                answer.clear();
+                let error = serde_json::json!({ "error": error, "line": number });
+                answer.push_str(&error.to_string());
+            }
+            answer.push('\n');
+            if let Err(error) = output.write_all(answer.as_bytes()) {
+                return Ok(Err(error));
+            }
+        }
+        Ok(output.flush())
+    }
+
+    fn line(&mut self, line: &[u8], answer: &mut String) -> Result<(), String> {
+        let line: Line<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let asked = line.op.as_ref().map_or(Ok(Asked::Store(Op::Check)), |op| Asked::parse(&op.0))?;
+        match (&line.descriptors, &line.http) {
+            (Some(_), Some(_)) => Err("`descriptors` and `http` exclude each other".to_owned()),
+            (None, None) => Err("`descriptors` is missing, or `http` in its place".to_owned()),
+            (Some(descriptors), None) => {
+                let entries: Vec<Vec<Entry<'_>>> = descriptors
+                    .iter()
+                    .map(|pairs| pairs.iter().map(|(key, value)| Entry::new(&key.0, &value.0)).collect())
+                    .collect();
+                let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::new(entries)).collect();
+                let verdict = self.decide(&line, asked, &descriptors)?;
+                write(answer, &verdict, asked);
+                Ok(())
+            }
+            (None, Some(http)) => {
+                let method = http.method.as_ref().map_or("GET", |method| &method.0);
+                let headers = http.headers.0.iter().map(|(name, value)| (&**name, &**value));
+                let request = PlainRequest::parse(method, &http.url.0, headers, http.client_ip)?;
+                let mut mapped = std::mem::take(&mut self.mapped);
+                self.limiter.with_rules(|rules| rules.map_http(&line.domain.0, &request, &mut mapped));
+                if mapped.denied() {
+                    answer.push_str("{\"allowed\":false,\"limits\":[],\"retry_after_ns\":null,\"retry\":\"never\"}");
+                } else {
+                    let verdict = mapped.with_descriptors(|descriptors| self.decide(&line, asked, descriptors))?;
+                    write(answer, &verdict, asked);
+                }
+                self.mapped = mapped;
+                Ok(())
+            }
+        }
+    }
+
+    fn decide(&self, line: &Line<'_>, asked: Asked, descriptors: &[Descriptor<'_>]) -> Result<Verdict, String> {
+        let now = Timestamp::from_nanos(line.t_ns);
+        let mut query = Query::new(&line.domain.0, descriptors).cost(line.cost);
+        if let Some(id) = &line.id {
+            query = query.holder(holder_named(&id.0));
+        }
+        match asked {
+            Asked::Acquire | Asked::Release if line.id.is_none() => {
+                Err("`id` is missing: it says whose permits these are".to_owned())
+            }
+            Asked::Acquire => Ok(self.limiter.ask_at(Op::Check, &query, now)),
+            Asked::Release => Ok(self.limiter.release_at(&query, now)),
+            Asked::Store(op) => Ok(self.limiter.ask_at(op, &query, now)),
+        }
+    }
+}
+
+fn write(answer: &mut String, verdict: &Verdict, asked: Asked) {
+    verdict.write_json(answer);
+    if asked == Asked::Store(Op::UpTo) && answer.pop().is_some() {
+        answer.push_str(&format!(",\"granted\":{}}}", verdict.granted));
+    }
+}
+
+impl<'de> Deserialize<'de> for Headers {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Headers;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a map of headers, each a text or a list of texts")
+            }
+
+            fn visit_map<M: serde::de::MapAccess<'de>>(self, mut map: M) -> Result<Headers, M::Error> {
+                #[derive(Deserialize)]
+                #[serde(untagged)]
+                enum Values {
+                    One(String),
+                    Several(Vec<String>),
+                }
+                let mut headers = Vec::new();
+                while let Some((name, values)) = map.next_entry::<String, Values>()? {
+                    match values {
+                        Values::One(value) => headers.push((name, value)),
+                        Values::Several(values) => {
+                            headers.extend(values.into_iter().map(|value| (name.clone(), value)));
+                        }
+                    }
+                }
+                Ok(Headers(headers))
+            }
+        }
+
+        deserializer.deserialize_map(Visitor)
+    }
+}

@@ -92,26 +92,29 @@ impl Globs {
 
     /// The first pattern that matches: its order and what it leads to.
     pub(crate) fn find(&self, text: &str) -> Option<(u32, u32)> {
-        let mut found: Option<&Glob> = None;
-        for (first, last) in &self.shapes {
-            let (Some(start), Some(end)) = (text.get(..*first), text.len().checked_sub(*last))
-            else {
-                continue;
-            };
-            let Some(end) = text.get(end..).filter(|_| first + last <= text.len()) else {
-                continue;
-            };
-            let glob = self.bucket(start, end).and_then(|bucket| {
-                let globs = bucket.globs.iter().map(|index| &self.globs[*index as usize]);
-                globs.into_iter().find(|glob| matches(&glob.pattern, text))
-            });
-            found = match (found, glob) {
-                (Some(found), Some(glob)) if glob.order < found.order => Some(glob),
-                (None, glob) => glob,
-                (found, _) => found,
-            };
+        let first = self.buckets(text).filter_map(|bucket| {
+            let mut globs = bucket.globs.iter().map(|index| &self.globs[*index as usize]);
+            globs.find(|glob| matches(&glob.pattern, text))
+        });
+        first.min_by_key(|glob| glob.order).map(|glob| (glob.order, glob.target))
+    }
+
+    /// What all patterns that match lead to, in no order.
+    pub(crate) fn each(&self, text: &str, mut each: impl FnMut(u32)) {
+        for bucket in self.buckets(text) {
+            let globs = bucket.globs.iter().map(|index| &self.globs[*index as usize]);
+            globs.filter(|glob| matches(&glob.pattern, text)).for_each(|glob| each(glob.target));
         }
-        found.map(|glob| (glob.order, glob.target))
+    }
+
+    /// The buckets whose beginning and end are those of a text.
+    fn buckets<'s>(&'s self, text: &'s str) -> impl Iterator<Item = &'s Bucket> {
+        self.shapes.iter().filter_map(move |(first, last)| {
+            let start = text.get(..*first)?;
+            let end = text.get(text.len().checked_sub(*last)?..)?;
+            (first + last <= text.len()).then_some(())?;
+            self.bucket(start, end)
+        })
     }
 
     fn bucket(&self, first: &str, last: &str) -> Option<&Bucket> {

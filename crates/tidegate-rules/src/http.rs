@@ -1,4 +1,13 @@
 //! How an HTTP request becomes descriptors.
+//!
+//! An entry says which requests it is for and which descriptors they become; all that match apply,
+//! in the order they were written, up to one that is final. Paths are looked up in a trie, so a
+//! request pays for the entries whose path matches and not for the others.
+
+mod escape;
+mod path;
+mod pattern;
+mod trie;
 
 use crate::read::{Fields, Reader};
 

@@ -4,10 +4,17 @@
 //! in the order they were written, up to one that is final. Paths are looked up in a trie, so a
 //! request pays for the entries whose path matches and not for the others.
 
+mod address;
 mod escape;
+mod jwt;
 mod path;
 mod pattern;
+mod render;
+mod request;
+mod template;
 mod trie;
+
+pub use self::request::{HttpRequest, PlainRequest};
 
 use crate::read::{Fields, Reader};
 

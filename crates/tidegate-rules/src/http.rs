@@ -5,24 +5,19 @@
 //! request pays for the entries whose path matches and not for the others.
 
 mod address;
+mod entry;
 mod escape;
 mod jwt;
+mod mapped;
 mod path;
 mod pattern;
+mod read;
 mod render;
 mod request;
 mod template;
 mod trie;
 
+pub(crate) use self::entry::{HttpEntry, Index};
+pub use self::mapped::{Mapped, MappedDescriptor};
+pub(crate) use self::read::read;
 pub use self::request::{HttpRequest, PlainRequest};
-
-use crate::read::{Fields, Reader};
-
-/// An entry of the `http` section.
-#[derive(Debug)]
-pub(crate) struct HttpEntry;
-
-/// Reads the `http` section.
-pub(crate) fn read<'t>(_reader: &mut Reader<'_, 't>, _root: &Fields<'_, 't>) -> Vec<HttpEntry> {
-    Vec::new()
-}

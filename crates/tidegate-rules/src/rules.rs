@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::diagnostic::{At, Findings, Report};
 use crate::draft::{DescriptorDraft, DomainDraft, LimitsDraft};
-use crate::http::HttpEntry;
+use crate::http::Index;
 use crate::read::{Reader, read_file};
 use crate::rule::{Origin, Rule};
 use crate::tree::Tree;
@@ -50,7 +50,7 @@ pub struct Rules {
 #[derive(Debug)]
 struct Domain {
     root: u32,
-    http: Vec<HttpEntry>,
+    http: Index,
 }
 
 /// What came of loading.
@@ -106,7 +106,7 @@ impl Rules {
         for DomainDraft { domain, origin, descriptors, http } in domains {
             let root = rules.tree.plant(origin);
             rules.tree.grow(root, descriptors);
-            rules.domains.insert(domain, Domain { root, http });
+            rules.domains.insert(domain, Domain { root, http: Index::new(http) });
         }
         rules
     }
@@ -120,8 +120,8 @@ impl Rules {
         self.domains.get(domain).map(|domain| domain.root)
     }
 
-    pub(crate) fn http_of(&self, domain: &str) -> Option<&[HttpEntry]> {
-        self.domains.get(domain).map(|domain| &*domain.http)
+    pub(crate) fn http_of(&self, domain: &str) -> Option<&Index> {
+        self.domains.get(domain).map(|domain| &domain.http)
     }
 
     /// All limits, in the order they were written.

@@ -7,6 +7,7 @@
 mod address;
 mod entry;
 mod escape;
+mod explain;
 mod jwt;
 mod mapped;
 mod path;
@@ -18,6 +19,7 @@ mod template;
 mod trie;
 
 pub(crate) use self::entry::{HttpEntry, Index};
+pub use self::explain::{HttpDescriptor, HttpExplained, HttpMismatch, HttpOutcome};
 pub use self::mapped::{Mapped, MappedDescriptor};
 pub(crate) use self::read::read;
 pub use self::request::{HttpRequest, PlainRequest};

@@ -20,7 +20,10 @@ mod yaml;
 
 pub use diagnostic::{Diagnostic, Paint, Report, Severity};
 pub use exempt::Exempt;
-pub use http::{HttpRequest, Mapped, MappedDescriptor, PlainRequest};
+pub use http::{
+    HttpDescriptor, HttpExplained, HttpMismatch, HttpOutcome, HttpRequest, Mapped,
+    MappedDescriptor, PlainRequest,
+};
 pub use matching::{Descriptor, Entry, Found, Met, Override, Reached};
 pub use rule::{Excess, OnStoreError, Origin, Rule, Unit, Unlimited, Zone};
 pub use rules::{File, Loaded, Options, Rules};

@@ -5,6 +5,7 @@
 //! request pays for the entries whose path matches and not for the others.
 
 mod address;
+mod check;
 mod entry;
 mod escape;
 mod explain;
@@ -18,6 +19,7 @@ mod request;
 mod template;
 mod trie;
 
+pub(crate) use self::check::warn;
 pub(crate) use self::entry::{HttpEntry, Index};
 pub use self::explain::{HttpDescriptor, HttpExplained, HttpMismatch, HttpOutcome};
 pub use self::mapped::{Mapped, MappedDescriptor};

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::diagnostic::{At, Findings, Report};
 use crate::draft::{DescriptorDraft, DomainDraft, LimitsDraft};
-use crate::http::Index;
+use crate::http::{self, Index};
 use crate::read::{Reader, read_file};
 use crate::rule::{Origin, Rule};
 use crate::tree::Tree;
@@ -93,6 +93,7 @@ impl Rules {
         }
         let domains = join_domains(drafts, files, options, &mut findings);
         domains.iter().for_each(|domain| warn_of_replaces(domain, files, &mut findings));
+        domains.iter().for_each(|domain| http::warn(domain, files, options, &mut findings));
         let rules = Self::compile(domains, files, options);
         findings.report.rules = rules.tree.rules.len() + rules.tree.unlimited.len();
         warn_of_covered(&rules.tree, files, &mut findings);

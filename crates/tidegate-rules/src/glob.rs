@@ -80,10 +80,9 @@ impl<T: Copy> Globs<T> {
             index.shapes.push((first.len(), last.len()));
             let is_simple = first.len() + 1 + last.len() == glob.pattern.len();
             let bucket = index.bucket_mut(first, last);
-            if !is_simple {
-                bucket.others.push(glob);
-            } else if bucket.simple.is_none() {
-                bucket.simple = Some((glob.order, glob.target));
+            match bucket.simple {
+                None if is_simple => bucket.simple = Some((glob.order, glob.target)),
+                _ => bucket.others.push(glob),
             }
         }
         index.shapes.sort_unstable();
@@ -124,15 +123,7 @@ impl<T: Copy> Globs<T> {
     /// The first pattern that matches: its order and what it leads to.
     pub(crate) fn find(&self, text: &str) -> Option<(u32, T)> {
         let mut found: Option<(u32, T)> = None;
-        for (first, last) in &self.shapes {
-            if first + last > text.len() {
-                continue;
-            }
-            let (Some(start), Some(end)) = (text.get(..*first), text.get(text.len() - last..))
-            else {
-                continue;
-            };
-            let Some(bucket) = self.bucket(start, end) else { continue };
+        for bucket in self.buckets(text) {
             let is_earlier = |order: u32| found.is_none_or(|(earliest, _)| order < earliest);
             if let Some(simple) = bucket.simple.filter(|(order, _)| is_earlier(*order)) {
                 found = Some(simple);
@@ -144,6 +135,27 @@ impl<T: Copy> Globs<T> {
             }
         }
         found
+    }
+
+    /// What all patterns that match lead to, in no order.
+    pub(crate) fn each(&self, text: &str, mut each: impl FnMut(T)) {
+        for bucket in self.buckets(text) {
+            if let Some((_, target)) = bucket.simple {
+                each(target);
+            }
+            let others = bucket.others.iter().filter(|glob| matches(&glob.pattern, text));
+            others.for_each(|glob| each(glob.target));
+        }
+    }
+
+    /// The buckets whose beginning and end are those of a text.
+    fn buckets<'s>(&'s self, text: &'s str) -> impl Iterator<Item = &'s Bucket<T>> {
+        self.shapes.iter().filter_map(move |(first, last)| {
+            if first + last > text.len() {
+                return None;
+            }
+            self.bucket(text.get(..*first)?, text.get(text.len() - last..)?)
+        })
     }
 
     fn bucket(&self, first: &str, last: &str) -> Option<&Bucket<T>> {

@@ -2,8 +2,8 @@
 //!
 //! The format is Lyft's, and more: see the rule reference in `docs/`. This crate reads no files,
 //! opens no sockets and knows no time; [`Rules::load`] takes the text of files and gives rules, or
-//! everything that is wrong with them at once, and [`Rules::find`] says which limits a request
-//! meets and which keys they count.
+//! everything that is wrong with them at once, [`Rules::find`] says which limits a request
+//! meets and which keys they count, and [`Rules::map_http`] what to ask it for an HTTP request.
 
 mod diagnostic;
 mod draft;
@@ -22,6 +22,10 @@ mod yaml;
 pub use diagnostic::{Diagnostic, Paint, Report, Severity};
 pub use exempt::Exempt;
 pub use explain::{Candidate, End, Explanation, LimitAtEnd, Step};
+pub use http::{
+    HttpDescriptor, HttpExplained, HttpMismatch, HttpOutcome, HttpRequest, Mapped,
+    MappedDescriptor, PlainRequest,
+};
 pub use matching::{Descriptor, Entry, Found, Met, Override, Reached};
 pub use rule::{Excess, OnStoreError, Origin, Rule, Unit, Unlimited, Zone};
 pub use rules::{File, Loaded, Options, Rules};

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::diagnostic::{At, Findings, Report};
 use crate::draft::{DescriptorDraft, DomainDraft, LimitsDraft};
-use crate::http::HttpEntry;
+use crate::http::{self, Index};
 use crate::read::{Reader, read_file};
 use crate::rule::{Origin, Rule};
 use crate::tree::Tree;
@@ -50,7 +50,7 @@ pub struct Rules {
 #[derive(Debug)]
 struct Domain {
     root: u32,
-    http: Vec<HttpEntry>,
+    http: Index,
 }
 
 /// What came of loading.
@@ -93,6 +93,7 @@ impl Rules {
         }
         let domains = join_domains(drafts, files, options, &mut findings);
         domains.iter().for_each(|domain| warn_of_replaces(domain, files, &mut findings));
+        domains.iter().for_each(|domain| http::warn(domain, files, options, &mut findings));
         let rules = Self::compile(domains, files, options);
         findings.report.rules = rules.tree.rules.len() + rules.tree.unlimited.len();
         warn_of_covered(&rules.tree, files, &mut findings);
@@ -107,7 +108,7 @@ impl Rules {
             let root = rules.tree.plant(&domain, origin);
             rules.tree.grow(root, descriptors);
             rules.tree.open(&domain, root);
-            rules.domains.insert(domain, Domain { root, http });
+            rules.domains.insert(domain, Domain { root, http: Index::new(http) });
         }
         rules
     }
@@ -121,8 +122,8 @@ impl Rules {
         self.tree.root(domain).map(|root| root.node)
     }
 
-    pub(crate) fn http_of(&self, domain: &str) -> Option<&[HttpEntry]> {
-        self.domains.get(domain).map(|domain| &*domain.http)
+    pub(crate) fn http_of(&self, domain: &str) -> Option<&Index> {
+        self.domains.get(domain).map(|domain| &domain.http)
     }
 
     /// All limits, in the order they were written.

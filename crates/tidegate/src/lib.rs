@@ -35,6 +35,8 @@
 mod anchor;
 mod calendar;
 mod clock;
+#[cfg(feature = "files")]
+pub mod files;
 mod holder;
 mod key;
 mod limiter;

@@ -45,6 +45,7 @@ pub(crate) enum Command {
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   tidegate explain --rules rules.yaml --domain api action=post user=ada
+  tidegate explain --rules rules.yaml user=ada , ip=192.0.2.7
   tidegate explain --rules rules.yaml -X POST -H 'x-user-id: ada' https://example.com/v1/posts";
 
 const REPLAY_EXAMPLE: &str = r#"Example:
@@ -106,7 +107,7 @@ pub(crate) struct ExplainArgs {
     /// The domain; needed only if the rules have several
     #[arg(long)]
     pub(crate) domain: Option<String>,
-    /// The entries of a descriptor as KEY=VALUE, `--` between two descriptors; or one URL
+    /// The entries of a descriptor as KEY=VALUE, with a `,` between two descriptors; or a URL
     #[arg(required = true)]
     pub(crate) request: Vec<String>,
     /// The method of an HTTP request

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 
 use serde_json::{Value, json};
-use tidegate::files::RuleFiles;
+use tidegate::files::{RuleFiles, WatchOptions};
 use tidegate::rules::{Diagnostic, File, Report, check_lyft};
 
 use crate::args::{CheckArgs, Format};
@@ -99,7 +99,8 @@ fn as_json(report: &Report, fine: bool) -> Value {
 fn watch(args: &CheckArgs) -> Ending {
     let files = RuleFiles::new(&args.paths);
     let (sender, changes) = mpsc::channel();
-    let watch = files.watch(options(&args.loading), move |_| {
+    let settings = WatchOptions::new(options(&args.loading)).on_sighup(true);
+    let watch = files.watch(settings, move |_| {
         // Nobody listens any more only when the command ends.
         let _ = sender.send(());
     });

@@ -179,34 +179,49 @@ impl Replay {
                 let method = http.method.as_ref().map_or("GET", |method| &method.0);
                 let headers = http.headers.0.iter().map(|(name, value)| (&**name, &**value));
                 let request = PlainRequest::parse(method, &http.url.0, headers, http.client_ip)?;
-                let mut mapped = std::mem::take(&mut self.mapped);
-                self.limiter.with_rules(|rules| rules.map_http(&line.domain.0, &request, &mut mapped));
-                if mapped.denied() {
-                    answer.push_str("{\"allowed\":false,\"limits\":[],\"retry_after_ns\":null,\"retry\":\"never\"}");
-                } else {
-                    let verdict = mapped.with_descriptors(|descriptors| self.decide(&line, asked, descriptors))?;
-                    write(answer, &verdict, asked);
-                }
-                self.mapped = mapped;
+                let query = query(&line, asked, &[])?;
+                let now = Timestamp::from_nanos(line.t_ns);
+                let verdict = match asked {
+                    Asked::Store(op) => {
+                        self.limiter.ask_http_at(op, &query, &request, &mut self.mapped, now)
+                    }
+                    Asked::Acquire => {
+                        self.limiter.ask_http_at(Op::Check, &query, &request, &mut self.mapped, now)
+                    }
+                    Asked::Release => return Err("`release` needs `descriptors`".to_owned()),
+                };
+                write(answer, &verdict, asked);
                 Ok(())
             }
         }
     }
 
-    fn decide(&self, line: &Line<'_>, asked: Asked, descriptors: &[Descriptor<'_>]) -> Result<Verdict, String> {
+    fn decide(
+        &self,
+        line: &Line<'_>,
+        asked: Asked,
+        descriptors: &[Descriptor<'_>],
+    ) -> Result<Verdict, String> {
         let now = Timestamp::from_nanos(line.t_ns);
-        let mut query = Query::new(&line.domain.0, descriptors).cost(line.cost);
-        if let Some(id) = &line.id {
-            query = query.holder(holder_named(&id.0));
-        }
+        let query = query(line, asked, descriptors)?;
         match asked {
-            Asked::Acquire | Asked::Release if line.id.is_none() => {
-                Err("`id` is missing: it says whose permits these are".to_owned())
-            }
             Asked::Acquire => Ok(self.limiter.ask_at(Op::Check, &query, now)),
             Asked::Release => Ok(self.limiter.release_at(&query, now)),
             Asked::Store(op) => Ok(self.limiter.ask_at(op, &query, now)),
         }
+    }
+}
+
+fn query<'a>(
+    line: &'a Line<'_>,
+    asked: Asked,
+    descriptors: &'a [Descriptor<'a>],
+) -> Result<Query<'a>, String> {
+    let query = Query::new(&line.domain.0, descriptors).cost(line.cost);
+    match (&line.id, asked) {
+        (Some(id), _) => Ok(query.holder(holder_named(&id.0))),
+        (None, Asked::Store(_)) => Ok(query),
+        (None, _) => Err("`id` is missing: it says whose permits these are".to_owned()),
     }
 }
 

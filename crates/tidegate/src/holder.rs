@@ -19,3 +19,21 @@ impl Holders {
         u128::from(self.process) << 64 | u128::from(count)
     }
 }
+
+/// The holder of a name: the same in every process, and another for every other name.
+///
+/// ```
+/// use tidegate::holder_named;
+///
+/// assert_eq!(holder_named("worker-7"), holder_named("worker-7"));
+/// assert_ne!(holder_named("worker-7"), holder_named("worker-8"));
+/// ```
+#[cfg(feature = "rules")]
+pub fn holder_named(name: &str) -> u128 {
+    use siphasher::sip128::{Hasher128, SipHasher24};
+    use std::hash::Hasher;
+
+    let mut hasher = SipHasher24::new();
+    hasher.write(name.as_bytes());
+    hasher.finish128().as_u128()
+}

@@ -29,8 +29,11 @@
 //!   [`MemoryStore`].
 //! - **Time is yours**: tests move a [`ManualClock`] to the nanosecond.
 //!
-//! What is not here: wire formats, listeners, rule files, metrics. [`Observer`] is where those who
-//! count decisions hook in.
+//! - **Rules from files** in Lyft's format and beyond: `RuleLimiter`, with the feature `rules`; read
+//!   and watched for changes with the feature `files`.
+//!
+//! What is not here: wire formats, listeners, metrics. [`Observer`] is where those who count
+//! decisions hook in.
 
 mod anchor;
 mod calendar;
@@ -59,6 +62,8 @@ pub use observer::{Event, Observer};
 pub use policy::{BuildError, Limits};
 pub use request::Request;
 pub use reservation::{Permit, Reservation};
+#[cfg(feature = "rules")]
+pub use holder::holder_named;
 #[cfg(all(feature = "rules", feature = "time-zones"))]
 pub use rule_limiter::check_time_zone;
 #[cfg(feature = "rules")]

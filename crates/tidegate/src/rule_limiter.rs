@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use arc_swap::ArcSwap;
 use smallvec::{SmallVec, smallvec};
 use tidegate_core::{Decision, Inherit, Limit, Rate, Timestamp, join};
-use tidegate_rules::{Descriptor, Found, Override, Rule, Rules};
+use tidegate_rules::{Descriptor, Found, HttpRequest, Mapped, Override, Rule, Rules};
 use tidegate_store::{
     Answer, Call, Item, LocalStore, MemoryStore, Mode, Op, Outcome, RegisterError, Registered,
     Store,
@@ -289,6 +289,38 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         self.ask_some(op, query, now, |_| true)
     }
 
+    /// [`ask`](Self::ask) for an HTTP request, which the `http` section of the rules turns into
+    /// descriptors. `query` says all but those. `mapped` is room to work in, to be used again.
+    pub fn ask_http<R: HttpRequest + ?Sized>(
+        &self,
+        op: Op<'_>,
+        query: &Query<'_>,
+        request: &R,
+        mapped: &mut Mapped,
+    ) -> Verdict {
+        self.ask_http_at(op, query, request, mapped, self.shared.clock.now())
+    }
+
+    /// [`ask_http`](Self::ask_http) at another time than the clock's.
+    pub fn ask_http_at<R: HttpRequest + ?Sized>(
+        &self,
+        op: Op<'_>,
+        query: &Query<'_>,
+        request: &R,
+        mapped: &mut Mapped,
+        now: Timestamp,
+    ) -> Verdict {
+        let armed = self.shared.armed.load_full();
+        armed.rules.map_http(query.domain, request, mapped);
+        if let Some(origin) = mapped.denied_by() {
+            return Verdict::denied(origin, armed);
+        }
+        mapped.with(|descriptors| {
+            let query = Query { descriptors, ..*query };
+            self.ask_armed(&armed, op, &query, now, |_| true)
+        })
+    }
+
     /// Gives back the permits that a holder has of the concurrency limits that a request meets,
     /// and nothing else.
     pub fn release_at(&self, query: &Query<'_>, now: Timestamp) -> Verdict {
@@ -302,12 +334,22 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         now: Timestamp,
         wanted: impl Fn(&Rule) -> bool,
     ) -> Verdict {
+        self.ask_armed(&self.shared.armed.load_full(), op, query, now, wanted)
+    }
+
+    fn ask_armed(
+        &self,
+        armed: &Arc<Armed>,
+        op: Op<'_>,
+        query: &Query<'_>,
+        now: Timestamp,
+        wanted: impl Fn(&Rule) -> bool,
+    ) -> Verdict {
         let shared = &*self.shared;
-        let armed = shared.armed.load_full();
         let mut found = Found::new();
         armed.rules.find(query.domain, query.descriptors, &mut found);
         let overrides = shared.overridden(&found);
-        let plan = shared.plan(&armed, &found, &overrides, query, now, wanted);
+        let plan = shared.plan(armed, &found, &overrides, query, now, wanted);
         let mut answers = plan.places();
         let mut outcomes = Outcomes::default();
         for part in plan.parts() {
@@ -315,7 +357,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
             let outcome = shared.store.apply_now(&call, &mut answers[part.clone()]);
             outcomes.add(outcome, part);
         }
-        plan.conclude(&outcomes, &answers, &found, &armed, query)
+        plan.conclude(&outcomes, &answers, &found, armed, query)
     }
 }
 
@@ -493,6 +535,7 @@ impl<'a> Plan<'a> {
             limits,
             reached: found.reached.clone(),
             knows_domain: found.knows_domain,
+            denied_by: None,
             armed: Arc::clone(armed),
         }
     }

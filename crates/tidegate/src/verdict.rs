@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Retry, Source};
-use tidegate_rules::{Override, Reached, Rule, Rules};
+use tidegate_rules::{Origin, Override, Reached, Rule, Rules};
 
 use crate::rule_limiter::Armed;
 
@@ -24,6 +24,8 @@ pub struct Verdict {
     pub reached: SmallVec<[Reached; 4]>,
     /// Whether the rules know the domain.
     pub knows_domain: bool,
+    /// The entry of the `http` section that refuses the request because it lacks a value.
+    pub denied_by: Option<Origin>,
     pub(crate) armed: Arc<Armed>,
 }
 
@@ -45,6 +47,20 @@ pub(crate) enum By {
 }
 
 impl Verdict {
+    /// A request that lacks what the rules want to count it by.
+    pub(crate) fn denied(origin: Origin, armed: Arc<Armed>) -> Self {
+        Self {
+            allowed: false,
+            granted: 0,
+            decision: None,
+            limits: SmallVec::new(),
+            reached: SmallVec::new(),
+            knows_domain: true,
+            denied_by: Some(origin),
+            armed,
+        }
+    }
+
     /// The rules that were in force.
     pub fn rules(&self) -> &Rules {
         &self.armed.rules
@@ -88,6 +104,9 @@ impl Verdict {
             let _ = write!(out, ",\"remaining\":{}", decision.remaining);
             write_times(out, decision);
             let _ = write!(out, ",\"source\":\"{}\"", decision.source.name());
+        } else if let Some(origin) = self.denied_by {
+            out.push_str(",\"retry_after_ns\":null,\"retry\":\"never\",\"denied_by\":");
+            write_text(out, &self.armed.rules.origin(origin));
         } else if !self.limits.is_empty() {
             let _ = write!(out, ",\"source\":\"{}\"", Source::Shadow.name());
         }

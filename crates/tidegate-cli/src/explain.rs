@@ -1,0 +1,377 @@
+//! `tidegate explain`: which rules a request meets, and why.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate::rules::{
+    Descriptor, End, Entry, Explanation, Found, HttpDescriptor, HttpExplained, HttpMismatch, HttpOutcome,
+    Mapped, PlainRequest, Rule, Rules,
+};
+use tidegate::{Decision, ManualClock, MemoryStore, Query, Retry, RuleLimiter, Verdict};
+
+use crate::args::{ExplainArgs, Format};
+use crate::failure::{Ending, Failure, chain, write_out};
+use crate::load;
+
+/// The entries of one descriptor.
+type Pairs = Vec<(String, String)>;
+
+/// Runs the command.
+pub(crate) fn run(args: &ExplainArgs) -> Ending {
+    let rules = load::rules(&args.rules, &args.loading)?;
+    let domain = domain(args, &rules)?;
+    let mut report = Report::default();
+    let descriptors = match &args.request[..] {
+        [url] if is_url(url) => http(args, &rules, &domain, url, &mut report)?,
+        words => {
+            refuse_http_flags(args)?;
+            descriptors(words)?
+        }
+    };
+    for (number, (pairs, _)) in descriptors.iter().enumerate() {
+        report.descriptor(&rules, &domain, number, pairs);
+    }
+    report.verdict(args, rules, &domain, &descriptors)?;
+    match args.format {
+        Format::Text => write_out(report.text.as_bytes()),
+        Format::Json => write_out(format!("{}\n", Value::Object(report.json)).as_bytes()),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The domain that was named, or the only one there is.
+fn domain(args: &ExplainArgs, rules: &Rules) -> Result<String, Failure> {
+    let mut known: Vec<&str> = rules.domains().collect();
+    known.sort_unstable();
+    match (&args.domain, &known[..]) {
+        (Some(domain), _) if known.contains(&domain.as_str()) => Ok(domain.clone()),
+        (Some(domain), _) => Err(Failure::new(format!("the rules have no domain `{domain}`"))
+            .hint(format!("they have {}", known.join(", ")))),
+        (None, [only]) => Ok((*only).to_owned()),
+        (None, _) => Err(Failure::new("the rules have several domains")
+            .hint(format!("say which with --domain: {}", known.join(", ")))),
+    }
+}
+
+/// Whether a word is a URL and not an entry.
+fn is_url(word: &str) -> bool {
+    word.starts_with('/') || word.starts_with("http://") || word.starts_with("https://")
+}
+
+fn refuse_http_flags(args: &ExplainArgs) -> Result<(), Failure> {
+    if args.method.is_none() && args.headers.is_empty() && args.client_ip.is_none() {
+        return Ok(());
+    }
+    Err(Failure::new("-X, -H and --client-ip describe an HTTP request, and there is no URL")
+        .hint("end with a URL such as https://example.com/v1/posts or /v1/posts"))
+}
+
+/// Descriptors from words: entries as KEY=VALUE, `,` between descriptors.
+fn descriptors(words: &[String]) -> Result<Vec<(Pairs, Option<u64>)>, Failure> {
+    let mut descriptors: Vec<Pairs> = vec![Vec::new()];
+    for word in words {
+        if word == "," {
+            descriptors.push(Vec::new());
+            continue;
+        }
+        let Some((key, value)) = word.split_once('=') else {
+            return Err(Failure::new(format!("`{word}` is neither KEY=VALUE nor a URL"))
+                .hint("write the entries of a descriptor as action=post user=ada"));
+        };
+        if let Some(last) = descriptors.last_mut() {
+            last.push((key.to_owned(), value.to_owned()));
+        }
+    }
+    Ok(descriptors.into_iter().map(|pairs| (pairs, None)).collect())
+}
+
+/// The descriptors that the `http` section makes of a request.
+fn http(
+    args: &ExplainArgs,
+    rules: &Rules,
+    domain: &str,
+    url: &str,
+    report: &mut Report,
+) -> Result<Vec<(Pairs, Option<u64>)>, Failure> {
+    let mut headers = Vec::new();
+    for header in &args.headers {
+        let Some((name, value)) = header.split_once(':') else {
+            return Err(Failure::new(format!("`{header}` is not a header"))
+                .hint("write it as 'name: value'"));
+        };
+        headers.push((name.trim(), value.trim()));
+    }
+    let method = args.method.as_deref().unwrap_or("GET");
+    let request = PlainRequest::parse(method, url, headers, args.client_ip);
+    let request = request.map_err(Failure::new)?;
+    report.http(rules, &rules.explain_http(domain, &request));
+    let mut mapped = Mapped::new();
+    rules.map_http(domain, &request, &mut mapped);
+    report.denied = mapped.is_denied();
+    let pairs = |entry: Entry<'_>| (entry.key.to_owned(), entry.value.to_owned());
+    let made = mapped.descriptors();
+    Ok(made.map(|made| (made.entries().map(pairs).collect(), made.cost())).collect())
+}
+
+/// The answer, for people and for programs at once.
+#[derive(Default)]
+struct Report {
+    text: String,
+    json: serde_json::Map<String, Value>,
+    denied: bool,
+}
+
+impl Report {
+    fn line(&mut self, line: impl AsRef<str>) {
+        self.text.push_str(line.as_ref());
+        self.text.push('\n');
+    }
+
+    fn list(&mut self, name: &str, item: Value) {
+        if let Some(list) = self.json.entry(name).or_insert_with(|| json!([])).as_array_mut() {
+            list.push(item);
+        }
+    }
+
+    fn http(&mut self, rules: &Rules, explained: &[HttpExplained]) {
+        if explained.is_empty() {
+            self.line("the rules have no `http` section, so that HTTP requests meet no limit\n");
+            return;
+        }
+        self.line("http entries");
+        for entry in explained {
+            let origin = rules.origin(entry.origin);
+            let (applies, why) = outcome(rules, &entry.outcome);
+            let sign = if applies { '+' } else { '-' };
+            self.line(format!("  {sign} {origin}: {why}"));
+            self.list("http", json!({ "origin": origin, "applies": applies, "why": why }));
+        }
+        self.line("");
+    }
+
+    fn descriptor(&mut self, rules: &Rules, domain: &str, number: usize, pairs: &[(String, String)]) {
+        let entries: Vec<_> = pairs.iter().map(|(key, value)| Entry::new(key, value)).collect();
+        let explanation = rules.explain(domain, &entries);
+        let shown: Vec<_> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        self.line(format!("descriptor {number}: {}", shown.join(" ")));
+        let steps = self.steps(rules, &explanation);
+        let end = end(rules, &explanation.end);
+        self.line(format!("  => {end}\n"));
+        self.list("descriptors", json!({ "entries": pairs, "steps": steps, "end": end }));
+    }
+
+    fn steps(&mut self, rules: &Rules, explanation: &Explanation<'_>) -> Vec<Value> {
+        let mut steps = Vec::new();
+        for step in &explanation.steps {
+            self.line(format!("  {}={}", step.key, step.value));
+            let taken = step.taken.iter().map(|taken| (true, taken));
+            let others = step.others.iter().map(|other| (false, other));
+            let mut candidates = Vec::new();
+            for (is_taken, candidate) in taken.chain(others) {
+                let sign = if is_taken { '+' } else { '-' };
+                let origin = rules.origin(candidate.origin);
+                let (written, why) = (&candidate.written, &candidate.why);
+                self.line(format!("    {sign} {written} ({origin}): {why}"));
+                candidates.push(json!({
+                    "rule": written, "origin": origin, "taken": is_taken, "why": why,
+                }));
+            }
+            if step.more > 0 {
+                self.line(format!("    - and {} more", step.more));
+            }
+            steps.push(json!({ "key": step.key, "value": step.value, "candidates": candidates }));
+        }
+        steps
+    }
+
+    /// What the limits would say to a key that has used nothing.
+    fn verdict(
+        &mut self,
+        args: &ExplainArgs,
+        rules: Rules,
+        domain: &str,
+        descriptors: &[(Pairs, Option<u64>)],
+    ) -> Result<(), Failure> {
+        if self.denied {
+            self.line("the request is refused: it lacks a value, and `on_missing` is `deny`");
+            self.json.insert("allowed".to_owned(), json!(false));
+            return Ok(());
+        }
+        let modes = load::modes(&args.loading);
+        let limiter = RuleLimiter::build(MemoryStore::new(), ManualClock::new(), rules, modes)
+            .map_err(|error| Failure::new(chain(&error)))?;
+        let entries: Vec<Vec<Entry<'_>>> = descriptors
+            .iter()
+            .map(|(pairs, _)| pairs.iter().map(|(key, value)| Entry::new(key, value)).collect())
+            .collect();
+        let described: Vec<_> = entries
+            .iter()
+            .zip(descriptors)
+            .map(|(entries, (_, cost))| Descriptor { cost: *cost, ..Descriptor::new(entries) })
+            .collect();
+        let keys = limiter.with_rules(|rules| {
+            let mut found = Found::new();
+            rules.find(domain, &described, &mut found);
+            let keys = found.limits.iter().map(|met| String::from_utf8_lossy(found.key(met)).into_owned());
+            keys.collect::<Vec<String>>()
+        });
+        let verdict = limiter.check(&Query::new(domain, &described).cost(args.cost));
+        self.limits(&verdict, &keys);
+        self.json.insert("allowed".to_owned(), json!(verdict.allowed));
+        Ok(())
+    }
+
+    fn limits(&mut self, verdict: &Verdict, keys: &[String]) {
+        if verdict.limits.is_empty() {
+            self.line("no limit is met: the request passes");
+            return;
+        }
+        self.line("limits met, and what each says to a key that has used nothing");
+        for (answered, key) in verdict.limits.iter().zip(keys) {
+            let Some(rule) = verdict.rule(answered) else { continue };
+            let said = said(&answered.decision);
+            self.line(format!("  {} ({})", rule.id, verdict.rules().origin(rule.origin)));
+            self.line(format!("    limit:   {}{}", rule.limit, marks(rule)));
+            self.line(format!("    key:     {key}"));
+            self.line(format!("    answer:  {said}"));
+            self.list(
+                "limits",
+                json!({
+                    "rule": &*rule.id,
+                    "origin": verdict.rules().origin(rule.origin),
+                    "limit": rule.limit.to_string(),
+                    "key": key,
+                    "answer": said,
+                    "allowed": answered.decision.allowed,
+                    "remaining": answered.decision.remaining,
+                }),
+            );
+        }
+        let word = if verdict.allowed { "passes" } else { "is refused" };
+        self.line(format!("the request {word}"));
+    }
+}
+
+fn outcome(rules: &Rules, outcome: &HttpOutcome) -> (bool, String) {
+    match outcome {
+        HttpOutcome::Applied { descriptors, is_final } => {
+            let made: Vec<_> = descriptors.iter().map(made).collect();
+            let mut text = match made.is_empty() {
+                true => "matches, and gives no descriptor".to_owned(),
+                false => format!("matches: {}", made.join("; ")),
+            };
+            if *is_final {
+                text.push_str("; entries further down do not apply");
+            }
+            (true, text)
+        }
+        HttpOutcome::NotMatched(mismatch) => (false, not_matched(mismatch)),
+        HttpOutcome::Final(origin) => {
+            (false, format!("not asked, because {} is final", rules.origin(*origin)))
+        }
+        HttpOutcome::Denied(origin) => {
+            (false, format!("not asked, because {} refuses the request", rules.origin(*origin)))
+        }
+        _ => (false, "not asked".to_owned()),
+    }
+}
+
+fn made(descriptor: &HttpDescriptor) -> String {
+    match descriptor {
+        HttpDescriptor::Made { descriptors, .. } => {
+            let shown = descriptors.iter().map(|pairs| {
+                let pairs: Vec<_> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                pairs.join(" ")
+            });
+            shown.collect::<Vec<_>>().join("; ")
+        }
+        HttpDescriptor::Missing { variable, is_denied: false } => {
+            format!("a descriptor is left out, because ${{{variable}}} has no value")
+        }
+        HttpDescriptor::Missing { variable, .. } => {
+            format!("refused, because ${{{variable}}} has no value")
+        }
+        _ => String::new(),
+    }
+}
+
+fn not_matched(mismatch: &HttpMismatch) -> String {
+    let of = |found: &Option<String>| found.clone().unwrap_or("absent".to_owned());
+    match mismatch {
+        HttpMismatch::Method { wanted, found } => {
+            format!("the method is {found}, not {}", wanted.join(" or "))
+        }
+        HttpMismatch::Host { wanted, found } => format!("the host is {}, not {wanted}", of(found)),
+        HttpMismatch::Path { wanted, found } => format!("the path is {found}, not {wanted}"),
+        HttpMismatch::Header { name, wanted, found } => {
+            format!("the header {name} is {}, not {wanted}", of(found))
+        }
+        _ => "it does not match".to_owned(),
+    }
+}
+
+fn end(rules: &Rules, end: &End<'_>) -> String {
+    match end {
+        End::NoDomain => "the rules do not know the domain".to_owned(),
+        End::NoRule => "no rule for this entry here, so no limit".to_owned(),
+        End::NoLimit { below } if below.is_empty() => {
+            "a rule without a limit: these values are not limited".to_owned()
+        }
+        End::NoLimit { below } => {
+            let below: Vec<_> = below.iter().map(|key| format!("`{key}`")).collect();
+            format!("no limit at this depth; below it are rules for {}", below.join(", "))
+        }
+        End::Unlimited(id) => format!("{id} says unlimited"),
+        End::Limits(limits) => {
+            let mut text = String::new();
+            for limit in limits {
+                let separator = if text.is_empty() { "" } else { ", " };
+                let origin = rules.origin(limit.rule.origin);
+                // Writing to a string does not fail.
+                let _ = write!(text, "{separator}{} ({origin})", limit.rule.id);
+                if let Some(why) = limit.left_out {
+                    let _ = write!(text, " is left out: {why}");
+                }
+            }
+            text
+        }
+        _ => String::new(),
+    }
+}
+
+/// What is special about a rule.
+fn marks(rule: &Rule) -> String {
+    let mut marks = String::new();
+    if rule.shadow {
+        marks.push_str(", shadow: refuses nobody");
+    }
+    if rule.quota {
+        marks.push_str(", quota");
+    }
+    if rule.cost != 1 {
+        marks.push_str(&format!(", each unit costs {}", rule.cost));
+    }
+    if let Some(zone) = &rule.calendar {
+        marks.push_str(&format!(", by the calendar of {}", zone.name));
+    }
+    marks
+}
+
+fn said(decision: &Decision) -> String {
+    let Decision { allowed, limit, remaining, retry, delay, .. } = *decision;
+    match (allowed, retry) {
+        (true, _) if !delay.is_zero() => {
+            format!("admitted after {}, {remaining} of {limit} left", shown(delay))
+        }
+        (true, _) => format!("admitted, {remaining} of {limit} left"),
+        (false, Retry::Never) => format!("refused for good: the limit is {limit}"),
+        (false, Retry::After(wait)) => format!("refused, again in {}", shown(wait)),
+        (false, _) => "refused".to_owned(),
+    }
+}
+
+fn shown(duration: Duration) -> String {
+    format!("{duration:?}")
+}

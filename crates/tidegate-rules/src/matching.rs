@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::glob::is_pattern;
 use crate::rule::{Rule, Unit};
 use crate::rules::Rules;
 use crate::tree::{Limits, Tree};
@@ -245,7 +246,10 @@ impl Rules {
         match found.reached.get(descriptor)? {
             Reached::Nothing => return None,
             Reached::Override(_) => {
-                entries.iter().for_each(|entry| add(entry.key, Some(entry.value)));
+                let value = |entry: &Entry<'_>| !entry.value.is_empty();
+                entries
+                    .iter()
+                    .for_each(|entry| add(entry.key, value(entry).then_some(entry.value)));
             }
             Reached::Unlimited | Reached::Limits => {
                 let tree = self.tree();
@@ -305,11 +309,17 @@ fn write_key(out: &mut KeyBytes, tree: &Tree, domain: &str, node: u32, entries: 
     }
     for (entry, node) in entries.iter().zip(tree.way_to(node)) {
         let node = tree.node(node);
-        write_part(out, b",", entry.key);
-        match tree.value(node).filter(|_| node.flags.share) {
-            Some(pattern) => write_part(out, b"~", pattern),
-            None => write_part(out, b"=", entry.value),
+        if !node.flags.share {
+            write_entries(out, std::slice::from_ref(entry));
+            continue;
         }
+        // Where the key is the pattern, its keys share the counter too, and all their values
+        // unless one is named.
+        match tree.key(node) {
+            key if is_pattern(key) => write_part(out, b";", key),
+            key => write_part(out, b",", key),
+        }
+        write_part(out, b"~", tree.value(node).unwrap_or_default());
     }
 }
 

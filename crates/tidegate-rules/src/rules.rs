@@ -1,14 +1,19 @@
 //! Rules: loaded from files, compiled, asked.
 
 use std::collections::hash_map::Entry as MapEntry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::diagnostic::{At, Findings, Report};
 use crate::draft::{DescriptorDraft, DomainDraft, LimitsDraft};
 use crate::http::HttpEntry;
-use crate::read::{Reader, read_file};
+use crate::read::{Reader, Replaced, read_file};
 use crate::rule::{Origin, Rule};
 use crate::tree::Tree;
+
+/// Among how many names the one that was probably meant is looked for.
+const SUGGESTED_FROM_MAX: usize = 1000;
+/// How many patterns are compared with each other.
+const COVERED_PATTERNS_MAX: usize = 10_000;
 
 /// A file to load.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +93,8 @@ impl Rules {
         let mut drafts = Vec::new();
         for (number, file) in (0u32..).zip(files) {
             findings.enter(file.name, file.text);
-            let mut reader = Reader { findings: &mut findings, options, file: number };
+            let mut reader =
+                Reader { findings: &mut findings, options, file: number, replaced: Vec::new() };
             drafts.extend(read_file(&mut reader, file.text));
         }
         let domains = join_domains(drafts, files, options, &mut findings);
@@ -103,7 +109,7 @@ impl Rules {
     fn compile(domains: Vec<DomainDraft>, files: &[File<'_>], options: &Options) -> Self {
         let mut rules = Self { tree: Tree::new(options.lyft_compat), ..Self::default() };
         rules.files = files.iter().map(|file| file.name.into()).collect();
-        for DomainDraft { domain, origin, descriptors, http } in domains {
+        for DomainDraft { domain, origin, descriptors, http, .. } in domains {
             let root = rules.tree.plant(origin);
             rules.tree.grow(root, descriptors);
             rules.domains.insert(domain, Domain { root, http });
@@ -184,6 +190,7 @@ fn join_domains<'t>(
             earlier.descriptors.push(descriptor);
         }
         earlier.http.extend(draft.http);
+        earlier.replaced.extend(draft.replaced);
     }
     joined.into_iter().map(|(draft, _)| draft).collect()
 }
@@ -197,24 +204,26 @@ fn name_of(draft: &DescriptorDraft) -> (Box<str>, Option<Box<str>>) {
 
 /// Warns of a `replaces` that names no limit of its domain.
 fn warn_of_replaces<'t>(domain: &DomainDraft, files: &[File<'t>], findings: &mut Findings<'t>) {
-    let mut names: HashSet<&str> = HashSet::new();
-    let mut replaced: Vec<(Origin, &str)> = Vec::new();
-    visit(&domain.descriptors, &mut |limits| match limits {
-        LimitsDraft::None => {}
-        LimitsDraft::Unlimited(unlimited) => {
-            replaced.extend(unlimited.replaces.iter().map(|name| (unlimited.origin, &**name)));
-        }
-        LimitsDraft::Some(rules) => {
-            for rule in rules {
-                names.extend(rule.name.as_deref());
-                replaced.extend(rule.replaces.iter().map(|name| (rule.origin, &**name)));
-            }
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    visit(&domain.descriptors, &mut |limits| {
+        if let LimitsDraft::Some(rules) = limits {
+            names.extend(rules.iter().filter_map(|rule| rule.name.as_deref()));
         }
     });
-    for (origin, name) in replaced.into_iter().filter(|(_, name)| !names.contains(name)) {
+    for Replaced { name, own, origin, path } in &domain.replaced {
+        if names.contains(&**name) {
+            continue;
+        }
         let file = files[origin.file as usize];
         findings.enter(file.name, file.text);
-        let at = At::place(origin.place).suggest(name, names.iter().copied());
+        let at = At::place(origin.place).way(path.clone());
+        let at = match names.len() {
+            0..=SUGGESTED_FROM_MAX => {
+                let others = names.iter().copied().filter(|name| Some(*name) != own.as_deref());
+                at.suggest(name, others)
+            }
+            _ => at,
+        };
         findings.warn(at, format!("replaces '{name}', but no limit of the domain has that name"));
     }
 }
@@ -228,6 +237,10 @@ fn visit<'d>(drafts: &'d [DescriptorDraft], look: &mut impl FnMut(&'d LimitsDraf
 
 /// Warns of a pattern that an earlier one leaves nothing to match.
 fn warn_of_covered<'t>(tree: &Tree, files: &[File<'t>], findings: &mut Findings<'t>) {
+    // Patterns that begin and end alike are compared one by one.
+    if tree.patterns().count() > COVERED_PATTERNS_MAX {
+        return;
+    }
     for (parent, node) in tree.patterns() {
         let Some(earlier) = tree.covered_by(parent, node) else { continue };
         let (node, earlier) = (tree.node(node), tree.node(earlier));

@@ -206,6 +206,16 @@ impl Tree {
         first.map(|(_, node)| node)
     }
 
+    /// The first child without a value whose key is a pattern that matches.
+    fn find_wild_key(&self, parent: u32, key: &str) -> Option<u32> {
+        let Some(Wild::Keys(keys)) = self.wild.get(&parent) else { return None };
+        let mut nodes = keys.iter().map(|wild| wild.node);
+        nodes.find(|node| {
+            let node = self.node(*node);
+            self.value(node).is_none() && glob::matches(self.key(node), key)
+        })
+    }
+
     fn matches_key(&self, node: u32, key: &str, value: &str) -> bool {
         let node = self.node(node);
         glob::matches(self.key(node), key)
@@ -219,7 +229,10 @@ impl Tree {
 
     /// The node whose pattern stands before that of another one and matches all that it matches.
     pub(crate) fn covered_by(&self, parent: u32, node: u32) -> Option<u32> {
-        let (key, value) = (self.key(self.node(node)), self.value(self.node(node))?);
+        let key = self.key(self.node(node));
+        let Some(value) = self.value(self.node(node)) else {
+            return self.find_wild_key(parent, key).filter(|found| *found != node);
+        };
         // A star of the later pattern is matched by nothing but a star of the earlier one.
         let slot = self.find_slot(parent, key);
         self.find_wild(parent, slot, key, value).filter(|found| *found != node)

@@ -11,6 +11,7 @@ mod exempt;
 mod field;
 mod glob;
 mod http;
+mod lyft;
 mod matching;
 mod read;
 mod rule;
@@ -20,6 +21,7 @@ mod yaml;
 
 pub use diagnostic::{Diagnostic, Paint, Report, Severity};
 pub use exempt::Exempt;
+pub use lyft::check_lyft;
 pub use matching::{Descriptor, Entry, Found, Met, Override, Reached};
 pub use rule::{Excess, OnStoreError, Origin, Rule, Unit, Unlimited, Zone};
 pub use rules::{File, Loaded, Options, Rules};

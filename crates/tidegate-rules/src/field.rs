@@ -124,7 +124,7 @@ pub(crate) static DESCRIPTOR: Shape = Shape {
         "descriptors": Kind::List(&DESCRIPTOR), "[]", "", "The rules for the next entry.";
         "shadow_mode": Kind::Flag, "false", "", "Watch: count and report, but refuse nobody.";
         "quota_mode": Kind::Flag, "false", "", "Refuse only when all descriptors in quota mode are over.";
-        "share_threshold": Kind::Flag, "false", "`*` in the value", "All values of the pattern share one counter.";
+        "share_threshold": Kind::Flag, "false", "`*` in key or value", "All that the pattern matches shares one counter.";
         "detailed_metric": Kind::Flag, "false", "", "Metrics name the values of the request instead of the rule's.";
         "value_to_metric": Kind::Flag, "false", "", "Metrics name this entry's value.";
         "metadata": Kind::Free, "", "", "Goes back to the proxy with the answer.";

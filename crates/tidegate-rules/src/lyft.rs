@@ -101,7 +101,8 @@ impl<'t> Check<'_, 't> {
                 Some(scalar) if scalar.meaning() == Meaning::Text => &*scalar.text,
                 _ => {
                     let at = At::new(key.place, path).over(key);
-                    let message = format!("config error, key is not of type string: {}", go(key));
+                    let message =
+                        format!("config error, key is not of type string: {}", key.printed());
                     return self.refuse(at, message);
                 }
             };
@@ -128,7 +129,7 @@ impl<'t> Check<'_, 't> {
                         let at = At::new(item.place, &path).over(item);
                         let message = format!(
                             "config error, yaml file contains list of type other than map: {}",
-                            go(item)
+                            item.printed()
                         );
                         return self.refuse(at, message);
                     }
@@ -474,15 +475,5 @@ fn check_type(value: &Node<'_>, wanted: Type, path: &Path<'_>, errors: &mut Type
             }
         }
         (Type::Map(_, name) | Type::List(_, name), _) => errors.add(value, name, path),
-    }
-}
-
-/// A value as Go prints it.
-fn go(node: &Node<'_>) -> String {
-    match node.scalar().map(|scalar| scalar.meaning()) {
-        Some(Meaning::Null) => "<nil>".to_owned(),
-        Some(Meaning::Bool(flag)) => flag.to_string(),
-        Some(Meaning::Int(number)) => number.to_string(),
-        _ => node.shown(),
     }
 }

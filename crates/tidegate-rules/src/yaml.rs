@@ -293,6 +293,16 @@ impl<'t> Node<'t> {
         out
     }
 
+    /// The same as Lyft's service prints it.
+    pub(crate) fn printed(&self) -> String {
+        match self.scalar().map(|scalar| scalar.meaning()) {
+            Some(Meaning::Null) => "<nil>".to_owned(),
+            Some(Meaning::Bool(flag)) => flag.to_string(),
+            Some(Meaning::Int(number)) => number.to_string(),
+            _ => self.shown(),
+        }
+    }
+
     fn show(&self, out: &mut String) {
         if out.len() >= SHOWN_BYTES_MAX {
             return;

@@ -3,6 +3,7 @@
 //! The cases are another project's data and no part of this one; `tests/lyft.rs` says the same in
 //! our own words and runs everywhere.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+#![allow(clippy::print_stdout, reason = "a test that compares nothing says so")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -77,6 +77,8 @@ fn both_refuse_with_the_same_words() {
         (list("{key: a, 7: b}"), "config error, key is not of type string: 7"),
         (list("{key: a, 0.25: b}"), "config error, key is not of type string: 0.25"),
         (list("{key: a, true: b}"), "config error, key is not of type string: true"),
+        (list("{key: a, yes: b}"), "config error, key is not of type string: true"),
+        (list("~"), "config error, yaml file contains list of type other than map: <nil>"),
         (list("text"), "config error, yaml file contains list of type other than map: text"),
         (list("[a, b]"), "config error, yaml file contains list of type other than map: [a b]"),
         (
@@ -477,13 +479,13 @@ descriptors:
 #[test]
 fn overriding() {
     let rules = rules(&with_limit("requests_per_unit: 1, unit: day, name: n"));
-    let limit = Some(Override { requests_per_unit: 7, unit: Unit::Hour });
+    let limit = Override { requests_per_unit: 7, unit: Unit::Hour };
     let entries = [Entry::new("k", "v"), Entry::new("other", "")];
-    let descriptor = Descriptor { limit, ..Descriptor::new(&entries) };
+    let descriptor = Descriptor { limit: Some(limit), ..Descriptor::new(&entries) };
     let mut found = Found::new();
     rules.find("d", &[descriptor], &mut found);
     assert_eq!(found.limits.len(), 0);
-    assert_eq!(found.reached[0], Reached::Override(limit.unwrap()));
+    assert_eq!(found.reached[0], Reached::Override(limit));
     assert_eq!(rules.stats_key("d", &found, 0, &entries).unwrap(), "d.k_v.other");
     assert!(!found.override_key(0).is_empty());
     // A domain that nobody knows is not rescued by it.

@@ -369,6 +369,20 @@ descriptors:
 }
 
 #[test]
+fn beside_unlimited_nothing_counts() {
+    let text = with_limit("unlimited: true, requests_per_unit: 5, burst: 7, name: n");
+    assert_eq!(
+        warnings(&text),
+        [
+            "`requests_per_unit` has no meaning when unlimited",
+            "`burst` has no meaning when unlimited"
+        ]
+    );
+    let said = limit_errors("unlimited: true, requests_per_unit: many");
+    assert!(said[0].ends_with("cannot unmarshal !!str `many` into uint32"), "{said:?}");
+}
+
+#[test]
 fn rule_ids() {
     let rules = rules(
         "

@@ -54,7 +54,7 @@ fn read_root<'t>(reader: &mut Reader<'_, 't>, root: &Node<'t>) -> Option<DomainD
     let path = Path::ROOT;
     let fields = reader.fields(root, &field::ROOT, &path)?;
     let domain = reader.text(&fields, "domain").unwrap_or_default();
-    if domain.is_empty() && !(fields.has_strangers && !fields.has("domain")) {
+    if domain.is_empty() && !fields.may_hold("domain") {
         let at = At::new(fields.place_of("domain"), &path).hint(FIRST_LINE);
         reader.error(at, "config file cannot have empty domain");
     }
@@ -122,13 +122,7 @@ fn read_descriptors<'t>(
     let mut seen: HashMap<(Box<str>, Option<Box<str>>), Place> = HashMap::new();
     for (index, item) in list.iter().enumerate() {
         let path = path.index(index);
-        if !matches!(item.kind, Kind::Map(_)) {
-            let shown = item.shown();
-            let at = At::new(item.place, &path).over(item);
-            reader.error(
-                at,
-                format!("config error, yaml file contains list of type other than map: {shown}"),
-            );
+        if !reader.is_map(item, &path) {
             continue;
         }
         let Some(draft) = read_descriptor(reader, item, &path, way) else { continue };
@@ -158,7 +152,7 @@ fn read_descriptor<'t>(
     let key = reader.text(&fields, "key").unwrap_or_default();
     let written = reader.text(&fields, "value");
     let value = written.filter(|value| !value.is_empty());
-    if key.is_empty() && !(fields.has_strangers && !fields.has("key")) {
+    if key.is_empty() && !fields.may_hold("key") {
         reader.error(At::new(node.place, path), "descriptor has empty key");
     }
     let mut flag = |name| reader.flag(&fields, name).unwrap_or(false);
@@ -244,6 +238,9 @@ fn read_limits<'t>(
     let path = fields.path.key("rate_limits");
     for (index, item) in reader.list(fields, "rate_limits").iter().enumerate() {
         let path = path.index(index);
+        if !reader.is_map(item, &path) {
+            continue;
+        }
         let Some(limit) = reader.fields(item, &field::LIMIT, &path) else { continue };
         let Some(Reading::Limit(rule)) = reader.limit(&limit, around, Some(index)) else {
             continue;

@@ -224,6 +224,9 @@ impl<'t> Reader<'_, 't> {
         let path = fields.path.key("replaces");
         for (index, item) in list.iter().enumerate() {
             let path = path.index(index);
+            if !self.is_map(item, &path) {
+                continue;
+            }
             let Some(entry) = self.fields(item, &field::REPLACES, &path) else { continue };
             let at = At::new(item.place, &path);
             match self.text(&entry, "name").filter(|name| !name.is_empty()) {
@@ -252,6 +255,14 @@ impl<'t> Reader<'_, 't> {
             let at = at.hint("write `rate_limit: { unlimited: true }` instead of the list");
             self.error(at, "`unlimited` has no meaning beside other limits");
         }
+        // Of the right type, though nobody asks how many.
+        self.number(fields, &field::LIMIT, "requests_per_unit");
+        for (name, place) in fields.names() {
+            if !matches!(name, "unlimited" | "name" | "replaces" | "unit") {
+                let at = At::new(place, fields.path).wide(name);
+                self.warn(at, format!("`{name}` has no meaning when unlimited"));
+            }
+        }
         let Some(node) = fields.get("unit") else { return };
         let path = fields.path.key("unit");
         let shown = node.shown();
@@ -264,7 +275,7 @@ impl<'t> Reader<'_, 't> {
     }
 
     fn units(&mut self, fields: &Fields<'_, 't>) -> u64 {
-        if !fields.has("requests_per_unit") && !fields.has_strangers {
+        if !fields.has("requests_per_unit") && !fields.may_hold("requests_per_unit") {
             let at = At::new(fields.place, fields.path);
             let at = at.hint("write `requests_per_unit: 0` if that is meant");
             self.warn(at, "`requests_per_unit` is missing, which is 0 and refuses everything");
@@ -318,7 +329,7 @@ impl<'t> Reader<'_, 't> {
     fn unit(&mut self, fields: &Fields<'_, 't>) -> Option<Unit> {
         let word = self.text(fields, "unit").unwrap_or_default();
         let unit = Unit::parse(word);
-        if unit.is_none() && !(fields.has_strangers && !fields.has("unit")) {
+        if unit.is_none() && !fields.may_hold("unit") {
             let path = fields.path.key("unit");
             let at = match fields.get("unit") {
                 Some(node) => At::new(node.place, &path).wide(word).suggest(word, UNITS),

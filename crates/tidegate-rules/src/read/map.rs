@@ -70,6 +70,19 @@ impl<'r, 't> Reader<'r, 't> {
         Some(fields)
     }
 
+    /// Whether an item of a list is a map, as those of all lists but ours have to be.
+    pub(crate) fn is_map(&mut self, item: &Node<'t>, path: &Path<'_>) -> bool {
+        if matches!(item.kind, Kind::Map(_)) {
+            return true;
+        }
+        let at = At::new(item.place, path).over(item);
+        let printed = item.printed();
+        let message =
+            format!("config error, yaml file contains list of type other than map: {printed}");
+        self.error(at, message);
+        false
+    }
+
     fn add_pairs<'n>(
         &mut self,
         pairs: &'n [(Rc<Node<'t>>, Rc<Node<'t>>)],
@@ -145,9 +158,9 @@ impl<'r, 't> Reader<'r, 't> {
         match key.scalar() {
             Some(scalar) if scalar.meaning() == Meaning::Text => Some(&scalar.text),
             _ => {
-                let shown = key.shown();
                 let at = At::new(key.place, path).over(key);
-                self.error(at, format!("config error, key is not of type string: {shown}"));
+                let printed = key.printed();
+                self.error(at, format!("config error, key is not of type string: {printed}"));
                 None
             }
         }
@@ -197,9 +210,8 @@ pub(crate) struct Fields<'n, 't> {
     pub(crate) place: Place,
     pub(crate) path: &'n Path<'n>,
     found: Vec<Found<'n, 't>>,
-    /// A key that nobody knows is among them. It has been reported, and may well be one that is
-    /// missing, so that what is missing need not be.
-    pub(crate) has_strangers: bool,
+    /// A key that nobody knows is among them, and has been reported.
+    has_strangers: bool,
 }
 
 struct Found<'n, 't> {
@@ -223,6 +235,17 @@ impl<'n, 't> Fields<'n, 't> {
 
     pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
+    }
+
+    /// The fields that are there, and where their keys stand.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&'static str, Place)> {
+        let written = self.found.iter().filter(|found| !found.value.is_null());
+        written.map(|found| (found.field.name, found.key))
+    }
+
+    /// Whether a field that is missing may be there under a wrong name, which has been reported.
+    pub(crate) fn may_hold(&self, name: &str) -> bool {
+        self.has_strangers && !self.has(name)
     }
 
     fn found(&self, name: &str) -> Option<&Found<'n, 't>> {

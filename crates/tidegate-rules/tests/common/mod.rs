@@ -5,48 +5,48 @@
 use tidegate_rules::{Descriptor, Entry, File, Found, Loaded, Options, Report, Rule, Rules};
 
 /// Loads one file.
-pub fn load(text: &str) -> Loaded {
+pub(crate) fn load(text: &str) -> Loaded {
     Rules::load(&[File { name: "rules.yaml", text }], &Options::default())
 }
 
 /// Loads one file that has to be right.
 #[track_caller]
-pub fn rules(text: &str) -> Rules {
+pub(crate) fn rules(text: &str) -> Rules {
     let Loaded { rules, report } = load(text);
     rules.unwrap_or_else(|| panic!("{report}\n{text}"))
 }
 
 /// What is said about one file.
-pub fn report(text: &str) -> Report {
+pub(crate) fn report(text: &str) -> Report {
     load(text).report
 }
 
 /// The messages of all errors.
-pub fn errors(text: &str) -> Vec<String> {
+pub(crate) fn errors(text: &str) -> Vec<String> {
     report(text).errors.into_iter().map(|error| error.message).collect()
 }
 
 /// The messages of all warnings of a file that loads.
 #[track_caller]
-pub fn warnings(text: &str) -> Vec<String> {
+pub(crate) fn warnings(text: &str) -> Vec<String> {
     let report = report(text);
     assert!(report.is_ok(), "{report}");
     report.warnings.into_iter().map(|warning| warning.message).collect()
 }
 
 /// A file with one descriptor, whose key is `k`, and this limit in braces.
-pub fn with_limit(limit: &str) -> String {
+pub(crate) fn with_limit(limit: &str) -> String {
     format!("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {{ {limit} }}\n")
 }
 
 /// The one limit of such a file.
 #[track_caller]
-pub fn limit(limit: &str) -> Rule {
+pub(crate) fn limit(limit: &str) -> Rule {
     rules(&with_limit(limit)).all()[0].clone()
 }
 
 /// The errors of such a file: the message, the line and the column.
-pub fn limit_errors(limit: &str) -> Vec<String> {
+pub(crate) fn limit_errors(limit: &str) -> Vec<String> {
     let shown = |error: &tidegate_rules::Diagnostic| {
         format!("{}:{} {}", error.place.line, error.place.column, error.message)
     };
@@ -54,13 +54,13 @@ pub fn limit_errors(limit: &str) -> Vec<String> {
 }
 
 /// The ids of the limits that a descriptor meets in domain `d`.
-pub fn met(rules: &Rules, entries: &[(&str, &str)]) -> Vec<String> {
+pub(crate) fn met(rules: &Rules, entries: &[(&str, &str)]) -> Vec<String> {
     let (ids, _) = met_with_keys(rules, &[entries]);
     ids
 }
 
 /// The ids of the limits that descriptors meet in domain `d`, and the keys that they count.
-pub fn met_with_keys(
+pub(crate) fn met_with_keys(
     rules: &Rules,
     descriptors: &[&[(&str, &str)]],
 ) -> (Vec<String>, Vec<Vec<u8>>) {

@@ -16,6 +16,7 @@ mod matching;
 mod read;
 mod rule;
 mod rules;
+mod schema;
 mod tree;
 mod yaml;
 
@@ -25,4 +26,5 @@ pub use lyft::check_lyft;
 pub use matching::{Descriptor, Entry, Found, Met, Override, Reached};
 pub use rule::{Excess, OnStoreError, Origin, Rule, Unit, Unlimited, Zone};
 pub use rules::{File, Loaded, Options, Rules};
+pub use schema::{json_schema, reference, reference_titles};
 pub use yaml::Place;

@@ -128,33 +128,42 @@ fn long_lines_are_shown_in_part() {
 
 #[test]
 fn bytes_that_do_not_belong() {
-    for text in [
+    let refused = [
         "domain: \0\n",
-        "domain: d\0\n",
-        "\0",
+        "domain: d\0\ndescriptors: []\n",
+        "# a comment\0\ndomain: d\n",
+        "domain: \"a\0b\"\n",
+        "domain: d\u{1}\n",
         "domain: \"\\q\"\n",
         "domain: \"\\x4\"\n",
         "domain: \"\\ud800\"\n",
         "domain: \"\\ud800\\ud800\"\n",
+        "domain: \"\\udc00\"\n",
         "domain: \"\\U00110000\"\n",
         "domain: 'never ends\n",
         "domain: |9999999999\n",
-        "domain: d\n\tdescriptors: []\n",
-        "%YAML 9.9\n---\ndomain: d\n",
         "domain: d\n- x\n",
+        "domain: d\ndescriptors: [{key: k}, ]]\n",
+        "&a &b c: d\n",
         "? [a]\n: b\n",
+    ];
+    for text in refused {
+        let report = soon(text);
+        assert!(!report.is_ok(), "{text:?}");
+        let said = report.to_string();
+        assert!(!said.contains(['\0', '\u{1}']), "{said:?}");
+    }
+    // Strange, and no more than that is asked of them.
+    for text in [
+        "domain: \"\\ud83d\\ude00\"\n",
+        "%YAML 9.9\n---\ndomain: d\n",
+        "domain: d\n\tdescriptors: []\n",
         "? \n",
         "!!binary x: y\n",
-        "&a &b c: d\n",
-        "domain: d\ndescriptors: [{key: k}, ]]\n",
         "\u{feff}\u{feff}domain: d\n",
         "\r\r\n\u{85}\u{2028}domain",
     ] {
-        let report = soon(text);
-        for error in &report.errors {
-            assert!(!error.message.is_empty());
-            assert!(!error.to_string().contains('\0'), "{error:?}");
-        }
+        let _ = soon(text);
     }
 }
 

@@ -62,10 +62,16 @@ fn summary(args: &CheckArgs, report: &Report) -> String {
         (0, 0) => "no warnings".to_owned(),
         (0, warnings) => counted(warnings, "warning"),
         (errors, 0) => counted(errors, "error"),
-        (errors, warnings) => format!("{}, {}", counted(errors, "error"), counted(warnings, "warning")),
+        (errors, warnings) => {
+            format!("{}, {}", counted(errors, "error"), counted(warnings, "warning"))
+        }
     };
     let word = if is_fine(args, report) { "ok" } else { "not ok" };
-    let mut line = format!("{word}: {}, {}, {found}", counted(report.files, "file"), counted(report.rules, "rule"));
+    let mut line = format!(
+        "{word}: {}, {}, {found}",
+        counted(report.files, "file"),
+        counted(report.rules, "rule")
+    );
     if args.strict_lyft && report.is_ok() {
         line.push_str("; Lyft's service would load it too");
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::rules::{
-    Descriptor, End, Entry, Explanation, Found, HttpDescriptor, HttpExplained, HttpMismatch, HttpOutcome,
-    Mapped, PlainRequest, Rule, Rules,
+    Descriptor, End, Entry, Explanation, Found, HttpDescriptor, HttpExplained, HttpMismatch,
+    HttpOutcome, Mapped, PlainRequest, Rule, Rules,
 };
 use tidegate::{Decision, ManualClock, MemoryStore, Query, Retry, RuleLimiter, Verdict};
 
@@ -151,7 +151,13 @@ impl Report {
         self.line("");
     }
 
-    fn descriptor(&mut self, rules: &Rules, domain: &str, number: usize, pairs: &[(String, String)]) {
+    fn descriptor(
+        &mut self,
+        rules: &Rules,
+        domain: &str,
+        number: usize,
+        pairs: &[(String, String)],
+    ) {
         let entries: Vec<_> = pairs.iter().map(|(key, value)| Entry::new(key, value)).collect();
         let explanation = rules.explain(domain, &entries);
         let shown: Vec<_> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -214,7 +220,8 @@ impl Report {
         let keys = limiter.with_rules(|rules| {
             let mut found = Found::new();
             rules.find(domain, &described, &mut found);
-            let keys = found.limits.iter().map(|met| String::from_utf8_lossy(found.key(met)).into_owned());
+            let keys =
+                found.limits.iter().map(|met| String::from_utf8_lossy(found.key(met)).into_owned());
             keys.collect::<Vec<String>>()
         });
         let verdict = limiter.check(&Query::new(domain, &described).cost(args.cost));
@@ -282,7 +289,8 @@ fn made(descriptor: &HttpDescriptor) -> String {
     match descriptor {
         HttpDescriptor::Made { descriptors, .. } => {
             let shown = descriptors.iter().map(|pairs| {
-                let pairs: Vec<_> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                let pairs: Vec<_> =
+                    pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
                 pairs.join(" ")
             });
             shown.collect::<Vec<_>>().join("; ")

@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use serde::Deserialize;
 use tidegate::rules::{Descriptor, Entry, Mapped, PlainRequest};
-use tidegate::{ManualClock, MemoryStore, Op, Query, RuleLimiter, Timestamp, Verdict, holder_named};
+use tidegate::{
+    ManualClock, MemoryStore, Op, Query, RuleLimiter, Timestamp, Verdict, holder_named,
+};
 
 use crate::args::ReplayArgs;
 use crate::failure::{Ending, Failure, NO, chain, finish};
@@ -103,7 +105,6 @@ pub(crate) fn run(args: &ReplayArgs) -> Ending {
     }
     let rules = load::rules(&args.rules, &args.loading)?;
     let store = MemoryStore::builder().max_keys(args.max_keys).build();
-    let store = store.map_err(|error| Failure::new(chain(&error)))?;
     let modes = load::modes(&args.loading);
     let limiter = RuleLimiter::build(store, ManualClock::new(), rules, modes)
         .map_err(|error| Failure::new(chain(&error)))?;
@@ -135,7 +136,9 @@ impl Replay {
             let read = (&mut input).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
             match read {
                 Ok(0) => break,
-                Err(error) => return Err(Failure::new(format!("cannot read standard input: {error}"))),
+                Err(error) => {
+                    return Err(Failure::new(format!("cannot read standard input: {error}")));
+                }
                 Ok(_) if line.len() as u64 == LINE_BYTES_MAX => {
                     return Err(Failure::new(format!("line {number} is longer than 16 MiB")));
                 }
@@ -161,16 +164,20 @@ impl Replay {
 
     fn line(&mut self, line: &[u8], answer: &mut String) -> Result<(), String> {
         let line: Line<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-        let asked = line.op.as_ref().map_or(Ok(Asked::Store(Op::Check)), |op| Asked::parse(&op.0))?;
+        let asked =
+            line.op.as_ref().map_or(Ok(Asked::Store(Op::Check)), |op| Asked::parse(&op.0))?;
         match (&line.descriptors, &line.http) {
             (Some(_), Some(_)) => Err("`descriptors` and `http` exclude each other".to_owned()),
             (None, None) => Err("`descriptors` is missing, or `http` in its place".to_owned()),
             (Some(descriptors), None) => {
                 let entries: Vec<Vec<Entry<'_>>> = descriptors
                     .iter()
-                    .map(|pairs| pairs.iter().map(|(key, value)| Entry::new(&key.0, &value.0)).collect())
+                    .map(|pairs| {
+                        pairs.iter().map(|(key, value)| Entry::new(&key.0, &value.0)).collect()
+                    })
                     .collect();
-                let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::new(entries)).collect();
+                let descriptors: Vec<_> =
+                    entries.iter().map(|entries| Descriptor::new(entries)).collect();
                 let verdict = self.decide(&line, asked, &descriptors)?;
                 write(answer, &verdict, asked);
                 Ok(())
@@ -243,7 +250,10 @@ impl<'de> Deserialize<'de> for Headers {
                 f.write_str("a map of headers, each a text or a list of texts")
             }
 
-            fn visit_map<M: serde::de::MapAccess<'de>>(self, mut map: M) -> Result<Headers, M::Error> {
+            fn visit_map<M: serde::de::MapAccess<'de>>(
+                self,
+                mut map: M,
+            ) -> Result<Headers, M::Error> {
                 #[derive(Deserialize)]
                 #[serde(untagged)]
                 enum Values {

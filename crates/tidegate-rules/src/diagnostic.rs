@@ -2,12 +2,16 @@
 
 use std::fmt::{self, Write as _};
 
-use crate::yaml::Place;
+use crate::yaml::{Node, Place, beginning};
 
 /// How many errors, and how many warnings, are kept; beyond that they are only counted.
 const KEPT_MAX: usize = 1000;
+/// How much of a message, a path or a hint is kept.
+const KEPT_BYTES_MAX: usize = 2000;
 /// The longest piece of a line that is shown.
 const SHOWN_CHARS_MAX: usize = 160;
+/// Up to which column a line is shown from its beginning.
+const SHOWN_FROM_START_MAX: usize = 120;
 
 /// Something found in a rules file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +29,10 @@ pub struct Diagnostic {
     pub message: String,
     /// What to do about it, where that is known.
     pub hint: Option<String>,
-    /// The line of the file.
+    /// The line of the file; of a long one the piece around the place.
     pub line_text: String,
+    /// How many characters of the line are left out before that piece.
+    pub line_skipped: u32,
     /// How many characters to underline.
     pub width: u32,
 }
@@ -73,7 +79,8 @@ impl Diagnostic {
             format!("{strong}{}:{line}:{column}:{reset} {kind}{}\n", self.file, self.message);
         // Writing to a string does not fail.
         if !self.line_text.trim().is_empty() {
-            let (shown, offset) = window(&self.line_text, column as usize);
+            let shown = &self.line_text;
+            let offset = column.saturating_sub(1).saturating_sub(self.line_skipped) as usize;
             let number = line.to_string();
             let gutter = " ".repeat(number.len());
             let _ = writeln!(out, "{faint}  {number} |{reset} {shown}");
@@ -100,15 +107,6 @@ impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.render(&Paint::default()))
     }
-}
-
-/// The piece of a line around a column (from one), and where in it the column is.
-fn window(line: &str, column: usize) -> (String, usize) {
-    let at = column.saturating_sub(1);
-    let skipped = at.saturating_sub(SHOWN_CHARS_MAX / 2);
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
-    let shown = line.chars().skip(skipped).take(SHOWN_CHARS_MAX).map(clean).collect();
-    (shown, at - skipped)
 }
 
 /// Everything found in a set of files.
@@ -190,17 +188,26 @@ impl fmt::Display for Path<'_> {
 pub(crate) struct Findings<'t> {
     pub(crate) report: Report,
     file: &'t str,
-    text: &'t str,
+    lines: Lines<'t>,
 }
 
 impl<'t> Findings<'t> {
     pub(crate) fn new() -> Self {
-        Self { report: Report::default(), file: "", text: "" }
+        Self { report: Report::default(), file: "", lines: Lines::new("") }
     }
 
     /// What is found from here on is in this file.
     pub(crate) fn enter(&mut self, file: &'t str, text: &'t str) {
-        (self.file, self.text) = (file, text);
+        self.file = file;
+        let lines = Lines::new(text);
+        if !std::ptr::eq(self.lines.text, lines.text) {
+            self.lines = lines;
+        }
+    }
+
+    /// Whether further errors would only be counted, so that no hint need be looked for.
+    pub(crate) fn is_full(&self) -> bool {
+        self.report.errors.len() >= KEPT_MAX
     }
 
     pub(crate) fn error(&mut self, at: At<'_>, message: impl Into<String>) {
@@ -220,15 +227,20 @@ impl<'t> Findings<'t> {
             self.report.dropped += 1;
             return;
         }
-        let line_text = line_of(self.text, at.place.line).to_owned();
+        let (line_text, line_skipped) = self.lines.piece(at.place);
+        let path = match at.path {
+            Way::Path(path) => path.to_string(),
+            Way::Written(path) => path,
+        };
         kept.push(Diagnostic {
             severity,
             file: self.file.to_owned(),
             place: at.place,
-            path: at.path.map(Path::to_string).unwrap_or_default(),
-            message,
-            hint: at.hint,
+            path: cut(path),
+            message: cut(message),
+            hint: at.hint.map(cut),
             line_text,
+            line_skipped,
             width: at.width,
         });
     }
@@ -259,23 +271,41 @@ fn sort_within_files(found: &mut [Diagnostic], order: impl Fn(&Diagnostic) -> Pl
 /// Where something was found, and what to say about it.
 pub(crate) struct At<'a> {
     place: Place,
-    path: Option<&'a Path<'a>>,
+    path: Way<'a>,
     width: u32,
     hint: Option<String>,
 }
 
+/// A path, or one that has been written out.
+enum Way<'a> {
+    Path(&'a Path<'a>),
+    Written(String),
+}
+
 impl<'a> At<'a> {
     pub(crate) fn new(place: Place, path: &'a Path<'a>) -> Self {
-        Self { place, path: Some(path), width: 1, hint: None }
+        Self { place, path: Way::Path(path), width: 1, hint: None }
     }
 
     pub(crate) fn place(place: Place) -> Self {
-        Self { place, path: None, width: 1, hint: None }
+        Self { place, path: Way::Written(String::new()), width: 1, hint: None }
+    }
+
+    /// With a path that has been written out.
+    pub(crate) fn way(mut self, path: String) -> Self {
+        self.path = Way::Written(path);
+        self
     }
 
     /// Underlines this text.
     pub(crate) fn wide(mut self, text: &str) -> Self {
         self.width = u32::try_from(text.chars().count()).unwrap_or(1);
+        self
+    }
+
+    /// Underlines this value.
+    pub(crate) fn over(mut self, node: &Node<'_>) -> Self {
+        self.width = node.width();
         self
     }
 
@@ -289,14 +319,99 @@ impl<'a> At<'a> {
         let known: Vec<&str> = known.into_iter().collect();
         match nearest(word, known.iter().copied()) {
             Some(near) => self.hint(format!("did you mean `{near}`?")),
-            None if known.len() <= 12 => self.hint(format!("one of {}", list(&known))),
+            None if (1..=12).contains(&known.len()) => {
+                self.hint(format!("one of {}", list(&known)))
+            }
             None => self,
         }
     }
 }
 
-fn line_of(text: &str, line: u32) -> &str {
-    text.lines().nth((line as usize).saturating_sub(1)).unwrap_or("")
+/// A text that is kept, without the rest of one that nobody would read.
+fn cut(mut text: String) -> String {
+    if text.len() > KEPT_BYTES_MAX {
+        text.truncate(beginning(&text, KEPT_BYTES_MAX).len());
+        text.push('…');
+    }
+    text
+}
+
+/// Shows lines of a text. It stays where it was asked last, and the next place is seldom far: a
+/// thousand findings at the end of a large file would otherwise each read all of it.
+struct Lines<'t> {
+    text: &'t str,
+    line: u32,
+    start: usize,
+    /// How many characters of the line lie behind, and the byte that follows them.
+    skipped: usize,
+    at: usize,
+}
+
+impl<'t> Lines<'t> {
+    fn new(text: &'t str) -> Self {
+        // A byte-order mark is in no column.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        Self { text, line: 1, start: 0, skipped: 0, at: 0 }
+    }
+
+    /// The piece of the line around a place, and how many characters stand before it.
+    fn piece(&mut self, place: Place) -> (String, u32) {
+        if !self.go_to_line(place.line.max(1)) {
+            return (String::new(), 0);
+        }
+        let column = (place.column as usize).saturating_sub(1);
+        // From its beginning where the place is in sight from there.
+        let skipped = match column {
+            0..=SHOWN_FROM_START_MAX => 0,
+            _ => column - SHOWN_CHARS_MAX / 2,
+        };
+        self.go_to_column(skipped);
+        let clean = |c: char| if c.is_control() { ' ' } else { c };
+        let rest = self.text[self.at..].chars().take_while(|c| !is_break(*c));
+        let shown = rest.take(SHOWN_CHARS_MAX).map(clean).collect();
+        (shown, u32::try_from(self.skipped).unwrap_or(u32::MAX))
+    }
+
+    fn go_to_line(&mut self, line: u32) -> bool {
+        if line != self.line {
+            (self.skipped, self.at) = (0, self.start);
+        }
+        while self.line < line {
+            let Some(end) = self.text[self.start..].find(is_break) else { return false };
+            let end = self.start + end;
+            let both = self.text[end..].starts_with("\r\n");
+            self.start = end + if both { 2 } else { 1 };
+            (self.line, self.at) = (self.line + 1, self.start);
+        }
+        while self.line > line {
+            let before = &self.text[..self.start];
+            let before = before
+                .strip_suffix("\r\n")
+                .unwrap_or_else(|| before.strip_suffix(is_break).unwrap_or(before));
+            self.start = before.rfind(is_break).map_or(0, |at| at + 1);
+            (self.line, self.at) = (self.line - 1, self.start);
+        }
+        true
+    }
+
+    fn go_to_column(&mut self, skipped: usize) {
+        while self.skipped < skipped {
+            match self.text[self.at..].chars().next().filter(|c| !is_break(*c)) {
+                Some(c) => self.at += c.len_utf8(),
+                None => return,
+            }
+            self.skipped += 1;
+        }
+        while self.skipped > skipped {
+            let Some(c) = self.text[..self.at].chars().next_back() else { return };
+            self.at -= c.len_utf8();
+            self.skipped -= 1;
+        }
+    }
+}
+
+fn is_break(c: char) -> bool {
+    c == '\n' || c == '\r'
 }
 
 /// The known word that was probably meant.
@@ -344,8 +459,20 @@ mod tests {
 
     #[test]
     fn a_long_line_is_shown_around_the_spot() {
-        let line = format!("{}here", "x".repeat(500));
-        let (shown, offset) = window(&line, 501);
-        assert_eq!(&shown[offset..offset + 4], "here");
+        let line = format!("first\n{}here", "ä".repeat(500));
+        let (shown, skipped) = Lines::new(&line).piece(Place { line: 2, column: 501 });
+        let shown: String = shown.chars().skip(500 - skipped as usize).collect();
+        assert_eq!(shown, "here");
+    }
+
+    #[test]
+    fn lines_are_found_in_any_order() {
+        let text = "\u{feff}one\r\ntwo\rthree\n\nfive ä\n";
+        let mut lines = Lines::new(text);
+        let wanted =
+            [(5, "five ä"), (1, "one"), (3, "three"), (2, "two"), (4, ""), (6, ""), (9, "")];
+        for (line, wanted) in wanted.into_iter().cycle().take(30) {
+            assert_eq!(lines.piece(Place { line, column: 2 }), (wanted.to_owned(), 0), "{line}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::http::HttpEntry;
+use crate::read::Replaced;
 use crate::rule::{Origin, Rule, Unlimited};
 use crate::tree::Flags;
 
@@ -12,6 +13,7 @@ pub(crate) struct DomainDraft {
     pub(crate) origin: Origin,
     pub(crate) descriptors: Vec<DescriptorDraft>,
     pub(crate) http: Vec<HttpEntry>,
+    pub(crate) replaced: Vec<Replaced>,
 }
 
 /// One descriptor.

@@ -47,6 +47,8 @@ pub(crate) enum Kind {
 pub(crate) struct Shape {
     /// What it is called in the reference.
     pub(crate) title: &'static str,
+    /// Where one finds it in a file.
+    pub(crate) home: &'static str,
     pub(crate) fields: &'static [Field],
 }
 
@@ -103,6 +105,7 @@ macro_rules! fields {
 /// The file.
 pub(crate) static ROOT: Shape = Shape {
     title: "the file",
+    home: "the file itself, at the top",
     fields: fields! {
         "domain": Kind::Text, "", "", "What the rules are for; requests name it.";
         "descriptors": Kind::List(&DESCRIPTOR), "[]", "", "The rules.";
@@ -114,6 +117,7 @@ pub(crate) static ROOT: Shape = Shape {
 /// A descriptor: a step on the way to a limit.
 pub(crate) static DESCRIPTOR: Shape = Shape {
     title: "a descriptor",
+    home: "a descriptor, beside `key`",
     fields: fields! {
         "key": Kind::Text, "", "", "The key of the entry. `*` stands for anything.";
         "value": Kind::Text, "any", "", "The value of the entry. `*` stands for anything; without a value all others match.";
@@ -122,7 +126,7 @@ pub(crate) static DESCRIPTOR: Shape = Shape {
         "descriptors": Kind::List(&DESCRIPTOR), "[]", "", "The rules for the next entry.";
         "shadow_mode": Kind::Flag, "false", "", "Watch: count and report, but refuse nobody.";
         "quota_mode": Kind::Flag, "false", "", "Refuse only when all descriptors in quota mode are over.";
-        "share_threshold": Kind::Flag, "false", "`*` in the value", "All values of the pattern share one counter.";
+        "share_threshold": Kind::Flag, "false", "`*` in key or value", "All that the pattern matches shares one counter.";
         "detailed_metric": Kind::Flag, "false", "", "Metrics name the values of the request instead of the rule's.";
         "value_to_metric": Kind::Flag, "false", "", "Metrics name this entry's value.";
         "metadata": Kind::Free, "", "", "Goes back to the proxy with the answer.";
@@ -135,6 +139,7 @@ pub(crate) static DESCRIPTOR: Shape = Shape {
 /// A limit.
 pub(crate) static LIMIT: Shape = Shape {
     title: "a limit",
+    home: "`rate_limit`",
     fields: fields! {
         "requests_per_unit": Kind::Number(0), "0", "", "How many. 0 blocks.";
         "unit": Kind::OneOf(&UNITS), "", "not with `per`", "Per what.";
@@ -169,6 +174,7 @@ pub(crate) static LIMIT: Shape = Shape {
 /// What may be set for a whole domain.
 pub(crate) static DEFAULTS: Shape = Shape {
     title: "defaults",
+    home: "`defaults`",
     fields: fields! {
         "algorithm": Kind::OneOf(&ALGORITHMS), "fixed_window", "", "How limits are counted.";
         "refill": Kind::OneOf(&["greedy", "interval", "interval_aligned"]), "greedy", "", "Of token buckets.";
@@ -189,12 +195,14 @@ pub(crate) static DEFAULTS: Shape = Shape {
 /// A limit that is replaced.
 pub(crate) static REPLACES: Shape = Shape {
     title: "an entry of replaces",
+    home: "an entry of `replaces`",
     fields: fields! { "name": Kind::Text, "", "", "The name of the limit."; },
 };
 
 /// A waiting room.
 pub(crate) static QUEUE: Shape = Shape {
     title: "queue",
+    home: "`queue`",
     fields: fields! {
         "size": Kind::Number(0), "", "", "How many units may wait.";
         "max_delay": Kind::Duration, "as long as it takes", "", "How long a request may wait.";
@@ -204,6 +212,7 @@ pub(crate) static QUEUE: Shape = Shape {
 /// A cold start.
 pub(crate) static WARM_UP: Shape = Shape {
     title: "warm_up",
+    home: "`warm_up`",
     fields: fields! {
         "period": Kind::Duration, "", "", "How long it takes to reach the full rate.";
         "cold_factor": Kind::Number(2), "3", "", "How many times slower a cold key starts.";
@@ -214,6 +223,7 @@ pub(crate) static WARM_UP: Shape = Shape {
 /// A soft limit.
 pub(crate) static SOFT: Shape = Shape {
     title: "soft",
+    home: "`soft`",
     fields: fields! {
         "over": Kind::Percent, "", "", "How much above the limit.";
         "for": Kind::Duration, "", "", "For how long from the first unit above it.";
@@ -223,6 +233,7 @@ pub(crate) static SOFT: Shape = Shape {
 /// An entry of the `http` section.
 pub(crate) static HTTP: Shape = Shape {
     title: "an entry of http",
+    home: "an entry of `http`",
     fields: fields! {
         "match": Kind::Map(&MATCH), "everything", "", "Which requests.";
         "descriptors": Kind::TextMaps, "", "", "What they are counted by: maps of keys to values, with variables such as `${client_ip}`.";
@@ -235,6 +246,7 @@ pub(crate) static HTTP: Shape = Shape {
 /// Which requests an entry of the `http` section is for.
 pub(crate) static MATCH: Shape = Shape {
     title: "match",
+    home: "`match`",
     fields: fields! {
         "method": Kind::TextOrTexts, "any", "", "One method or a list of them.";
         "host": Kind::Text, "any", "", "The host without port. `*` stands for anything.";
@@ -242,3 +254,12 @@ pub(crate) static MATCH: Shape = Shape {
         "headers": Kind::TextMap, "any", "", "Headers that have to be there, with what they have to match. `*` stands for anything.";
     },
 };
+
+/// All shapes, the likeliest home of a stray key first.
+pub(crate) const SHAPES: [&Shape; 10] =
+    [&LIMIT, &DESCRIPTOR, &ROOT, &HTTP, &MATCH, &QUEUE, &SOFT, &WARM_UP, &DEFAULTS, &REPLACES];
+
+/// Whether a key has a meaning somewhere.
+pub(crate) fn is_known(name: &str) -> bool {
+    SHAPES.iter().any(|shape| shape.field(name).is_some())
+}

@@ -12,10 +12,12 @@ mod explain;
 mod field;
 mod glob;
 mod http;
+mod lyft;
 mod matching;
 mod read;
 mod rule;
 mod rules;
+mod schema;
 mod tree;
 mod yaml;
 
@@ -26,7 +28,9 @@ pub use http::{
     HttpDescriptor, HttpExplained, HttpMismatch, HttpOutcome, HttpRequest, Mapped,
     MappedDescriptor, PlainRequest,
 };
+pub use lyft::check_lyft;
 pub use matching::{Descriptor, Entry, Found, Met, Override, Reached};
 pub use rule::{Excess, OnStoreError, Origin, Rule, Unit, Unlimited, Zone};
 pub use rules::{File, Loaded, Options, Rules};
+pub use schema::{json_schema, reference, reference_titles};
 pub use yaml::Place;

@@ -6,9 +6,10 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::glob::is_pattern;
 use crate::rule::{Rule, Unit};
 use crate::rules::Rules;
-use crate::tree::{Limits, Stop, Tree};
+use crate::tree::{Limits, Shared, Stop, Tree};
 
 /// One entry of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,7 +257,10 @@ impl Rules {
         match found.reached.get(descriptor)? {
             Reached::Nothing => return None,
             Reached::Override(_) => {
-                entries.iter().for_each(|entry| add(entry.key, Some(entry.value)));
+                let value = |entry: &Entry<'_>| !entry.value.is_empty();
+                entries
+                    .iter()
+                    .for_each(|entry| add(entry.key, value(entry).then_some(entry.value)));
             }
             Reached::Unlimited | Reached::Limits => {
                 let tree = self.tree();
@@ -360,32 +364,41 @@ impl KeyBytes {
 
 /// Writes the bytes that stand for a descriptor and says where they are: every part with its
 /// length, so that no two descriptors share them. Where a pattern shares its counter, the pattern
-/// stands for the value; `shared` has a place for each entry, or none at all.
+/// stands for what it matches; `shared` has a place for each entry, or none at all.
 fn write_key(
     keys: &mut KeyBytes,
     domain: &str,
     entries: &[Entry<'_>],
-    shared: &[Option<&str>],
+    shared: &[Option<Shared<'_>>],
 ) -> Range<u32> {
-    let value_of = |index: usize, entry: &Entry<'_>| match shared.get(index).copied().flatten() {
-        Some(pattern) => (b'~', pattern.len()),
-        None => (b'=', entry.value.len()),
-    };
     let mut length = size(domain.len());
     for (index, entry) in entries.iter().enumerate() {
-        length += 2 + size(entry.key.len()) + size(value_of(index, entry).1);
+        let (_, key, _, value) = parts(entry, shared.get(index));
+        length += 2 + size(key.len()) + size(value.len());
     }
     let start = keys.length;
     let mut pen = Pen { rest: keys.more(length) };
     pen.part(domain);
     for (index, entry) in entries.iter().enumerate() {
-        pen.byte(b',');
-        pen.part(entry.key);
-        pen.byte(value_of(index, entry).0);
-        pen.part(shared.get(index).copied().flatten().unwrap_or(entry.value));
+        let (before_key, key, before_value, value) = parts(entry, shared.get(index));
+        pen.byte(before_key);
+        pen.part(key);
+        pen.byte(before_value);
+        pen.part(value);
     }
     let narrow = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     narrow(start)..narrow(start + length)
+}
+
+/// What stands for an entry, each with the sign before it. Where the key is the pattern, its keys
+/// share the counter too, and all their values unless one is named.
+#[inline]
+fn parts<'a>(entry: &Entry<'a>, shared: Option<&Option<Shared<'a>>>) -> (u8, &'a str, u8, &'a str) {
+    match shared {
+        Some(Some(Shared { key, value })) if is_pattern(key) => (b';', key, b'~', value),
+        Some(Some(Shared { key, value })) => (b',', key, b'~', value),
+        _ => (b',', entry.key, b'=', entry.value),
+    }
 }
 
 /// How many bytes a part takes with its length.

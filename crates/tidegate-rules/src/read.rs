@@ -5,5 +5,5 @@ mod limit;
 mod map;
 mod value;
 
-pub(crate) use self::document::{read_file, yaml_error};
-pub(crate) use self::map::{Fields, Reader};
+pub(crate) use self::document::read_file;
+pub(crate) use self::map::{Fields, Reader, Replaced};

@@ -1,14 +1,19 @@
 //! Rules: loaded from files, compiled, asked.
 
 use std::collections::hash_map::Entry as MapEntry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::diagnostic::{At, Findings, Report};
 use crate::draft::{DescriptorDraft, DomainDraft, LimitsDraft};
 use crate::http::{self, Index};
-use crate::read::{Reader, read_file};
+use crate::read::{Reader, Replaced, read_file};
 use crate::rule::{Origin, Rule};
 use crate::tree::Tree;
+
+/// Among how many names the one that was probably meant is looked for.
+const SUGGESTED_FROM_MAX: usize = 1000;
+/// How many patterns are compared with each other.
+const COVERED_PATTERNS_MAX: usize = 10_000;
 
 /// A file to load.
 #[derive(Clone, Copy, Debug)]
@@ -43,14 +48,9 @@ impl Default for Options {
 #[derive(Debug, Default)]
 pub struct Rules {
     tree: Tree,
-    domains: HashMap<Box<str>, Domain>,
+    /// The `http` section of each domain.
+    domains: HashMap<Box<str>, Index>,
     files: Vec<Box<str>>,
-}
-
-#[derive(Debug)]
-struct Domain {
-    root: u32,
-    http: Index,
 }
 
 /// What came of loading.
@@ -88,7 +88,8 @@ impl Rules {
         let mut drafts = Vec::new();
         for (number, file) in (0u32..).zip(files) {
             findings.enter(file.name, file.text);
-            let mut reader = Reader { findings: &mut findings, options, file: number };
+            let mut reader =
+                Reader { findings: &mut findings, options, file: number, replaced: Vec::new() };
             drafts.extend(read_file(&mut reader, file.text));
         }
         let domains = join_domains(drafts, files, options, &mut findings);
@@ -104,11 +105,11 @@ impl Rules {
     fn compile(domains: Vec<DomainDraft>, files: &[File<'_>], options: &Options) -> Self {
         let mut rules = Self { tree: Tree::new(options.lyft_compat), ..Self::default() };
         rules.files = files.iter().map(|file| file.name.into()).collect();
-        for DomainDraft { domain, origin, descriptors, http } in domains {
+        for DomainDraft { domain, origin, descriptors, http, .. } in domains {
             let root = rules.tree.plant(&domain, origin);
             rules.tree.grow(root, descriptors);
             rules.tree.open(&domain, root);
-            rules.domains.insert(domain, Domain { root, http: Index::new(http) });
+            rules.domains.insert(domain, Index::new(http));
         }
         rules
     }
@@ -123,7 +124,7 @@ impl Rules {
     }
 
     pub(crate) fn http_of(&self, domain: &str) -> Option<&Index> {
-        self.domains.get(domain).map(|domain| &domain.http)
+        self.domains.get(domain)
     }
 
     /// All limits, in the order they were written.
@@ -186,6 +187,7 @@ fn join_domains<'t>(
             earlier.descriptors.push(descriptor);
         }
         earlier.http.extend(draft.http);
+        earlier.replaced.extend(draft.replaced);
     }
     joined.into_iter().map(|(draft, _)| draft).collect()
 }
@@ -199,24 +201,26 @@ fn name_of(draft: &DescriptorDraft) -> (Box<str>, Option<Box<str>>) {
 
 /// Warns of a `replaces` that names no limit of its domain.
 fn warn_of_replaces<'t>(domain: &DomainDraft, files: &[File<'t>], findings: &mut Findings<'t>) {
-    let mut names: HashSet<&str> = HashSet::new();
-    let mut replaced: Vec<(Origin, &str)> = Vec::new();
-    visit(&domain.descriptors, &mut |limits| match limits {
-        LimitsDraft::None => {}
-        LimitsDraft::Unlimited(unlimited) => {
-            replaced.extend(unlimited.replaces.iter().map(|name| (unlimited.origin, &**name)));
-        }
-        LimitsDraft::Some(rules) => {
-            for rule in rules {
-                names.extend(rule.name.as_deref());
-                replaced.extend(rule.replaces.iter().map(|name| (rule.origin, &**name)));
-            }
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    visit(&domain.descriptors, &mut |limits| {
+        if let LimitsDraft::Some(rules) = limits {
+            names.extend(rules.iter().filter_map(|rule| rule.name.as_deref()));
         }
     });
-    for (origin, name) in replaced.into_iter().filter(|(_, name)| !names.contains(name)) {
+    for Replaced { name, own, origin, path } in &domain.replaced {
+        if names.contains(&**name) {
+            continue;
+        }
         let file = files[origin.file as usize];
         findings.enter(file.name, file.text);
-        let at = At::place(origin.place).suggest(name, names.iter().copied());
+        let at = At::place(origin.place).way(path.clone());
+        let at = match names.len() {
+            0..=SUGGESTED_FROM_MAX => {
+                let others = names.iter().copied().filter(|name| Some(*name) != own.as_deref());
+                at.suggest(name, others)
+            }
+            _ => at,
+        };
         findings.warn(at, format!("replaces '{name}', but no limit of the domain has that name"));
     }
 }
@@ -230,6 +234,10 @@ fn visit<'d>(drafts: &'d [DescriptorDraft], look: &mut impl FnMut(&'d LimitsDraf
 
 /// Warns of a pattern that an earlier one leaves nothing to match.
 fn warn_of_covered<'t>(tree: &Tree, files: &[File<'t>], findings: &mut Findings<'t>) {
+    // Patterns that begin and end alike are compared one by one.
+    if tree.patterns().count() > COVERED_PATTERNS_MAX {
+        return;
+    }
     for (parent, node) in tree.patterns() {
         let Some(earlier) = tree.covered_by(parent, node) else { continue };
         let (origin, place) = (tree.origin(node), tree.origin(earlier).place);

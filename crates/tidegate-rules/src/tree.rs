@@ -127,6 +127,13 @@ struct WildKey {
     stop: Stop,
 }
 
+/// A descriptor whose matches share one counter, as it is written.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) value: &'a str,
+}
+
 /// How a child was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
@@ -170,14 +177,18 @@ impl Tree {
         self.find_slot(NONE, domain)?.any
     }
 
-    /// For each entry that leads to a node the pattern whose values share a counter, if it is one;
+    /// For each entry that leads to a node the pattern that shares a counter, if it is one;
     /// nothing at all if none is.
-    pub(crate) fn shared_patterns(&self, stop: &Stop) -> SmallVec<[Option<&str>; 4]> {
+    pub(crate) fn shared_patterns(&self, stop: &Stop) -> SmallVec<[Option<Shared<'_>>; 4]> {
         if !stop.flags.share_on_way {
             return SmallVec::new();
         }
         let way = self.way_to(stop.node).into_iter().map(|node| self.node(node));
-        way.map(|node| self.value(node).filter(|_| node.flags.share)).collect()
+        let shared = way.map(|node| {
+            let value = self.value(node).unwrap_or_default();
+            node.flags.share.then(|| Shared { key: self.key(node), value })
+        });
+        shared.collect()
     }
 
     pub(crate) fn metadata(&self, node: u32) -> Option<&Value> {
@@ -266,6 +277,16 @@ impl Tree {
         first.map(|(_, stop)| stop)
     }
 
+    /// The first child without a value whose key is a pattern that matches.
+    fn find_wild_key(&self, parent: u32, key: &str) -> Option<u32> {
+        let Some(Wild::Keys(keys)) = self.wild.get(&parent) else { return None };
+        let mut nodes = keys.iter().map(|wild| wild.stop.node);
+        nodes.find(|node| {
+            let node = self.node(*node);
+            self.value(node).is_none() && glob::matches(self.key(node), key)
+        })
+    }
+
     fn matches_key(&self, node: u32, key: &str, value: &str) -> bool {
         let node = self.node(node);
         glob::matches(self.key(node), key)
@@ -279,7 +300,10 @@ impl Tree {
 
     /// The node whose pattern stands before that of another one and matches all that it matches.
     pub(crate) fn covered_by(&self, parent: u32, node: u32) -> Option<u32> {
-        let (key, value) = (self.key(self.node(node)), self.value(self.node(node))?);
+        let key = self.key(self.node(node));
+        let Some(value) = self.value(self.node(node)) else {
+            return self.find_wild_key(parent, key).filter(|found| *found != node);
+        };
         // A star of the later pattern is matched by nothing but a star of the earlier one.
         let slot = self.find_slot(parent, key);
         let found = self.find_wild(parent, slot, key, value)?.node;
@@ -291,8 +315,7 @@ impl Tree {
 impl Tree {
     /// A root for a domain.
     pub(crate) fn plant(&mut self, domain: &str, origin: Origin) -> u32 {
-        let root = self.push(NONE, domain, None, Limits::None, Flags::default(), origin);
-        root
+        self.push(NONE, domain, None, Limits::None, Flags::default(), origin)
     }
 
     /// Makes a root known under its domain, once all that is below it is there.

@@ -17,6 +17,11 @@ pub(crate) const DEPTH_MAX: usize = 100;
 /// The most nodes, counted as if every alias were written out.
 pub(crate) const NODES_MAX: u64 = 16_000_000;
 
+/// How many bytes of text count as one more node, so that what aliases unfold to is bounded too.
+const NODE_BYTES: usize = 16;
+/// How much of a value is shown in a message.
+const SHOWN_BYTES_MAX: usize = 200;
+
 /// A place in a file; both count from one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
@@ -131,15 +136,19 @@ struct Builder<'t> {
     anchors: HashMap<usize, Rc<Node<'t>>>,
     root: Option<Rc<Node<'t>>>,
     documents: usize,
+    /// How many nodes were read, aliases not unfolded.
+    read: u64,
 }
 
 impl<'t> Builder<'t> {
     fn take(&mut self, event: Event<'t>, place: Place) -> Result<(), YamlError> {
         match event {
-            Event::Scalar(text, style, anchor, _) => {
-                let is_plain = style == ScalarStyle::Plain;
+            Event::Scalar(text, style, anchor, tag) => {
+                // A tag says that it is text, as quotes do.
+                let is_plain = style == ScalarStyle::Plain && !tag.is_some_and(|tag| is_text(&tag));
+                let size = 1 + (text.len() / NODE_BYTES) as u64;
                 let kind = Kind::Scalar(Scalar { text, is_plain });
-                self.add(Node { place, kind, size: 1, height: 0 }, anchor)
+                self.add(Node { place, kind, size, height: 0 }, anchor)
             }
             Event::SequenceStart(_, anchor, _) => {
                 self.open.push(Open { place, anchor, is_map: false, items: Vec::new() });
@@ -170,8 +179,7 @@ impl<'t> Builder<'t> {
         let size = items.iter().fold(1u64, |size, item| size.saturating_add(item.size));
         let height = 1 + items.iter().map(|item| item.height).max().unwrap_or(0);
         if size > NODES_MAX {
-            let message = format!("more than {NODES_MAX} values, aliases written out");
-            return Err(YamlError { place, message });
+            return Err(too_many(place));
         }
         if height > DEPTH_MAX {
             let message = format!("nested more than {DEPTH_MAX} levels deep");
@@ -182,6 +190,11 @@ impl<'t> Builder<'t> {
     }
 
     fn add(&mut self, node: Node<'t>, anchor: usize) -> Result<(), YamlError> {
+        // Before they fill the memory, and not when the list that holds them ends.
+        self.read += 1;
+        if self.read > NODES_MAX {
+            return Err(too_many(node.place));
+        }
         let node = Rc::new(node);
         if anchor != 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
@@ -197,6 +210,16 @@ impl<'t> Builder<'t> {
         }
         Ok(())
     }
+}
+
+fn too_many(place: Place) -> YamlError {
+    let message = format!("more than {NODES_MAX} values, aliases written out");
+    YamlError { place, message }
+}
+
+/// Whether a tag says that a scalar is text.
+fn is_text(tag: &granit_parser::Tag) -> bool {
+    tag.is_yaml_core_schema_tag("str") || (tag.handle().is_empty() && tag.suffix() == "!")
 }
 
 fn pairs<'t>(items: Vec<Rc<Node<'t>>>) -> Vec<(Rc<Node<'t>>, Rc<Node<'t>>)> {
@@ -221,6 +244,33 @@ impl<'t> Node<'t> {
         self.scalar().is_some_and(|scalar| scalar.meaning() == Meaning::Null)
     }
 
+    /// The key `<<`, which merges what follows it. In quotes it is a key like others.
+    pub(crate) fn is_merge(&self) -> bool {
+        self.scalar().is_some_and(|scalar| scalar.is_plain && scalar.text == "<<")
+    }
+
+    /// How many characters it takes where it was written, if that is one line.
+    pub(crate) fn width(&self) -> u32 {
+        let Kind::Scalar(scalar) = &self.kind else { return 1 };
+        let quotes = if scalar.is_plain { 0 } else { 2 };
+        u32::try_from(scalar.text.chars().count() + quotes).unwrap_or(1)
+    }
+
+    /// What it is, as YAML writes it.
+    pub(crate) fn tag(&self) -> &'static str {
+        match &self.kind {
+            Kind::List(_) => "!!seq",
+            Kind::Map(_) => "!!map",
+            Kind::Scalar(scalar) => match scalar.meaning() {
+                Meaning::Null => "!!null",
+                Meaning::Bool(_) => "!!bool",
+                Meaning::Int(_) => "!!int",
+                Meaning::Float => "!!float",
+                Meaning::Text => "!!str",
+            },
+        }
+    }
+
     /// A word for what it is, for messages.
     pub(crate) fn what(&self) -> &'static str {
         match &self.kind {
@@ -236,15 +286,46 @@ impl<'t> Node<'t> {
         }
     }
 
-    /// The text as it would be shown on one line.
+    /// The text as it would be shown on one line, or the beginning of it.
     pub(crate) fn shown(&self) -> String {
+        let mut out = String::new();
+        self.show(&mut out);
+        out
+    }
+
+    /// The same as Lyft's service prints it.
+    pub(crate) fn printed(&self) -> String {
+        match self.scalar().map(|scalar| scalar.meaning()) {
+            Some(Meaning::Null) => "<nil>".to_owned(),
+            Some(Meaning::Bool(flag)) => flag.to_string(),
+            Some(Meaning::Int(number)) => number.to_string(),
+            _ => self.shown(),
+        }
+    }
+
+    fn show(&self, out: &mut String) {
+        if out.len() >= SHOWN_BYTES_MAX {
+            return;
+        }
         match &self.kind {
-            Kind::Scalar(scalar) => scalar.text.to_string(),
-            Kind::List(items) => {
-                let items: Vec<_> = items.iter().take(5).map(|item| item.shown()).collect();
-                format!("[{}]", items.join(" "))
+            Kind::Scalar(scalar) => {
+                let shown = beginning(&scalar.text, SHOWN_BYTES_MAX);
+                out.push_str(shown);
+                if shown.len() < scalar.text.len() {
+                    out.push('…');
+                }
             }
-            Kind::Map(_) => "a map".to_owned(),
+            Kind::List(items) => {
+                out.push('[');
+                for (index, item) in items.iter().take(5).enumerate() {
+                    if index > 0 {
+                        out.push(' ');
+                    }
+                    item.show(out);
+                }
+                out.push(']');
+            }
+            Kind::Map(_) => out.push_str("a map"),
         }
     }
 }
@@ -269,6 +350,15 @@ impl Scalar<'_> {
             _ => number(text),
         }
     }
+}
+
+/// What of a text fits in so many bytes.
+pub(crate) fn beginning(text: &str, bytes_max: usize) -> &str {
+    let mut end = bytes_max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// Numbers as YAML 1.1 writes them: `1_000`, `0x1f`, `0b101`, `017`.

@@ -3,12 +3,15 @@
 //! The cases are another project's data and no part of this one; `tests/lyft.rs` says the same in
 //! our own words and runs everywhere.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+#![allow(clippy::print_stdout, reason = "a test that compares nothing says so")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tidegate_rules::{Descriptor, Entry, File, Found, Options, Override, Reached, Rules, Unit};
+use tidegate_rules::{
+    Descriptor, Entry, File, Found, Options, Override, Reached, Rules, Unit, check_lyft,
+};
 
 fn corpus() -> Option<(PathBuf, Value)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/lyft-corpus");
@@ -64,6 +67,29 @@ fn files_load_or_fail_as_at_lyft() {
             }
         }
         assert_eq!(loaded.rules.is_some(), case["ok"].as_bool().unwrap());
+    }
+}
+
+#[test]
+fn what_lyft_would_say_is_foretold() {
+    let Some((root, cases)) = corpus() else { return };
+    for case in cases["load"].as_array().unwrap() {
+        let texts = Texts::read(&root, &case["files"]);
+        let merge = case["merge_domain_configs"].as_bool().unwrap();
+        let report = check_lyft(&texts.files(), merge);
+        let said: Vec<_> = report.errors.iter().map(|error| &*error.message).collect();
+        match case["error"].as_str() {
+            None => assert!(said.is_empty(), "{case}: {said:?}"),
+            Some(wanted) if wanted.contains("yaml: line") => {
+                assert_eq!(said.len(), 1, "{case}: {said:?}");
+                assert!(said[0].starts_with("error loading config file: yaml: line"), "{said:?}");
+            }
+            Some(wanted) => assert_eq!(said, [wanted], "{case}"),
+        }
+        // The last of the files is the one that is blamed.
+        let blamed = report.errors.first().map(|error| error.file.as_str());
+        let last = texts.0.last().map(|(name, _)| name.as_str());
+        assert!(blamed.is_none() || blamed == last, "{case}: {blamed:?}");
     }
 }
 

@@ -56,14 +56,14 @@ mod waiting;
 #[cfg(feature = "time-zones")]
 pub use calendar::{Calendar, CalendarUnit, UnknownTimeZone};
 pub use clock::{Clock, ManualClock, ManualSleep, SystemClock};
+#[cfg(feature = "rules")]
+pub use holder::holder_named;
 pub use key::{Each, Key};
 pub use limiter::{Decisions, Limiter, LimiterBuilder};
 pub use observer::{Event, Observer};
 pub use policy::{BuildError, Limits};
 pub use request::Request;
 pub use reservation::{Permit, Reservation};
-#[cfg(feature = "rules")]
-pub use holder::holder_named;
 #[cfg(all(feature = "rules", feature = "time-zones"))]
 pub use rule_limiter::check_time_zone;
 #[cfg(feature = "rules")]

@@ -1,11 +1,11 @@
 //! A file: its domain and its tree of descriptors.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Number, Value};
 
 use super::limit::{Around, Common, Reading};
-use super::map::{Fields, Reader};
+use super::map::{FIRST_LINE, Fields, Reader};
 use crate::diagnostic::{At, Path};
 use crate::draft::{DescriptorDraft, DomainDraft, LimitsDraft};
 use crate::field::{self, DESCRIPTOR};
@@ -18,7 +18,12 @@ pub(crate) fn read_file<'t>(reader: &mut Reader<'_, 't>, text: &'t str) -> Optio
     let document = match Document::read(text) {
         Ok(document) => document,
         Err(error) => {
-            reader.error(At::place(error.place), yaml_error(&error));
+            let at = At::place(error.place);
+            let at = match error.message.contains("tab") {
+                true => at.hint("YAML is indented with spaces"),
+                false => at,
+            };
+            reader.error(at, yaml_error(&error));
             return None;
         }
     };
@@ -27,16 +32,21 @@ pub(crate) fn read_file<'t>(reader: &mut Reader<'_, 't>, text: &'t str) -> Optio
         reader.warn(at, "only the first document of a file is read");
     }
     let Some(root) = document.root.as_deref() else {
-        reader.error(At::place(START), "config file cannot have empty domain");
+        let at = At::place(START).hint(FIRST_LINE);
+        reader.error(at, "config file cannot have empty domain");
         return None;
     };
     read_root(reader, root)
 }
 
+/// The longest way from the domain to a descriptor. Every limit bears its own, so that a long key
+/// above many limits would take its length as often.
+const WAY_BYTES_MAX: usize = 4096;
+
 const START: Place = Place { line: 1, column: 1 };
 
 /// A syntax error in the form of Lyft's YAML library.
-pub(crate) fn yaml_error(error: &YamlError) -> String {
+fn yaml_error(error: &YamlError) -> String {
     format!("error loading config file: yaml: line {}: {}", error.place.line, error.message)
 }
 
@@ -44,12 +54,9 @@ fn read_root<'t>(reader: &mut Reader<'_, 't>, root: &Node<'t>) -> Option<DomainD
     let path = Path::ROOT;
     let fields = reader.fields(root, &field::ROOT, &path)?;
     let domain = reader.text(&fields, "domain").unwrap_or_default();
-    if domain.is_empty() {
-        let at = At::new(fields.place_of("domain"), &path);
-        reader.error(
-            at.hint("begin the file with `domain: name`"),
-            "config file cannot have empty domain",
-        );
+    if domain.is_empty() && !fields.may_hold("domain") {
+        let at = At::new(fields.place_of("domain"), &path).hint(FIRST_LINE);
+        reader.error(at, "config file cannot have empty domain");
     }
     let defaults = match fields.get("defaults") {
         Some(node) => {
@@ -64,7 +71,8 @@ fn read_root<'t>(reader: &mut Reader<'_, 't>, root: &Node<'t>) -> Option<DomainD
     let descriptors = read_descriptors(reader, &fields, &mut way);
     let http = crate::http::read(reader, &fields);
     let origin = reader.origin(root.place);
-    Some(DomainDraft { domain: domain.into(), origin, descriptors, http })
+    let replaced = std::mem::take(&mut reader.replaced);
+    Some(DomainDraft { domain: domain.into(), origin, descriptors, http, replaced })
 }
 
 /// The way from the domain to a descriptor.
@@ -114,13 +122,7 @@ fn read_descriptors<'t>(
     let mut seen: HashMap<(Box<str>, Option<Box<str>>), Place> = HashMap::new();
     for (index, item) in list.iter().enumerate() {
         let path = path.index(index);
-        if !matches!(item.kind, Kind::Map(_)) {
-            let shown = item.shown();
-            let at = At::new(item.place, &path).wide(&shown);
-            reader.error(
-                at,
-                format!("config error, yaml file contains list of type other than map: {shown}"),
-            );
+        if !reader.is_map(item, &path) {
             continue;
         }
         let Some(draft) = read_descriptor(reader, item, &path, way) else { continue };
@@ -148,8 +150,9 @@ fn read_descriptor<'t>(
 ) -> Option<DescriptorDraft> {
     let fields = reader.fields(node, &DESCRIPTOR, path)?;
     let key = reader.text(&fields, "key").unwrap_or_default();
-    let value = reader.text(&fields, "value").filter(|value| !value.is_empty());
-    if key.is_empty() {
+    let written = reader.text(&fields, "value");
+    let value = written.filter(|value| !value.is_empty());
+    if key.is_empty() && !fields.may_hold("key") {
         reader.error(At::new(node.place, path), "descriptor has empty key");
     }
     let mut flag = |name| reader.flag(&fields, name).unwrap_or(false);
@@ -160,7 +163,19 @@ fn read_descriptor<'t>(
         ..Flags::default()
     };
     let (shadow, quota) = (flag("shadow_mode"), flag("quota_mode"));
+    if written == Some("") {
+        let at = At::new(fields.place_of("value"), path).wide("value");
+        let at = at.hint("leave `value` out if that is meant");
+        reader.warn(at, "an empty `value` is none: every value matches");
+    }
     let before = way.enter(key, value);
+    if way.id.len() > WAY_BYTES_MAX {
+        let message =
+            format!("the keys and values down to here take more than {WAY_BYTES_MAX} bytes");
+        reader.error(At::new(node.place, path), message);
+        way.leave(before);
+        return None;
+    }
     if flags.share && !key.contains('*') && !value.is_some_and(|value| value.contains('*')) {
         let at = At::new(fields.place_of("share_threshold"), path).wide("share_threshold");
         let name = value.map_or(key.to_owned(), |value| format!("{key}_{value}"));
@@ -219,15 +234,20 @@ fn read_limits<'t>(
         };
     }
     let mut rules: Vec<Rule> = Vec::new();
+    let mut counters = HashSet::new();
     let path = fields.path.key("rate_limits");
     for (index, item) in reader.list(fields, "rate_limits").iter().enumerate() {
         let path = path.index(index);
+        if !reader.is_map(item, &path) {
+            continue;
+        }
         let Some(limit) = reader.fields(item, &field::LIMIT, &path) else { continue };
         let Some(Reading::Limit(rule)) = reader.limit(&limit, around, Some(index)) else {
             continue;
         };
-        if rules.iter().any(|earlier| earlier.counter == rule.counter) {
-            let at = At::new(limit.place_of("name"), &path);
+        if !counters.insert(rule.counter.clone()) {
+            let at = At::new(limit.place_of("name"), &path).wide("name");
+            let at = at.hint("give each a name of its own, or none");
             reader.error(at, format!("two limits of this descriptor are named `{}`", rule.id));
         }
         rules.push(*rule);
@@ -262,7 +282,10 @@ fn json(node: &Node<'_>) -> Result<Value, (Place, String)> {
         }
         Kind::Map(pairs) => {
             let mut map = Map::new();
-            for (key, value) in pairs {
+            for (_, merged) in pairs.iter().filter(|(key, _)| key.is_merge()) {
+                merge_json(merged, &mut map)?;
+            }
+            for (key, value) in pairs.iter().filter(|(key, _)| !key.is_merge()) {
                 let Some(key) = key.scalar() else {
                     return Err((key.place, "a key that is not text".to_owned()));
                 };
@@ -273,9 +296,10 @@ fn json(node: &Node<'_>) -> Result<Value, (Place, String)> {
         Kind::Scalar(scalar) => match scalar.meaning() {
             Meaning::Null => Value::Null,
             Meaning::Bool(flag) => Value::Bool(flag),
+            // What goes to proxies are doubles anyway, so a larger number is one already.
             Meaning::Int(number) => match i64::try_from(number) {
                 Ok(number) => Value::Number(number.into()),
-                Err(_) => return Err((node.place, format!("`{number}` is too large"))),
+                Err(_) => Number::from_f64(number as f64).map_or(Value::Null, Value::Number),
             },
             Meaning::Float => {
                 let number = scalar.text.replace('_', "").parse().ok().and_then(Number::from_f64);
@@ -292,4 +316,18 @@ fn json(node: &Node<'_>) -> Result<Value, (Place, String)> {
             Meaning::Text => Value::String(scalar.text.to_string()),
         },
     })
+}
+
+/// Adds what `<<` brings; of several maps the first counts.
+fn merge_json(node: &Node<'_>, map: &mut Map<String, Value>) -> Result<(), (Place, String)> {
+    match &node.kind {
+        Kind::List(items) => items.iter().rev().try_for_each(|item| merge_json(item, map)),
+        Kind::Map(_) => {
+            if let Value::Object(merged) = json(node)? {
+                map.extend(merged);
+            }
+            Ok(())
+        }
+        Kind::Scalar(_) => Err((node.place, "a merge of something that is no map".to_owned())),
+    }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    AlgorithmName, Align, ColdStart, Compare, Lease, Limit, LimitError, LimitSpec, Queue, Rate,
-    Refill, SoftSpec,
+    AlgorithmName, Align, ColdStart, Compare, Lease, LimitError, LimitSpec, Queue, Rate, Refill,
+    SoftSpec,
 };
 
-use super::map::{Fields, Reader};
+use super::map::{Fields, Reader, Replaced};
 use crate::diagnostic::At;
 use crate::exempt::Exempt;
 use crate::field::{self, Shape, UNITS};
@@ -134,7 +134,7 @@ impl<'t> Reader<'_, 't> {
         let found = self.percent(fields, "percent")?;
         let node = fields.get("percent")?;
         let path = fields.path.key("percent");
-        let at = At::new(node.place, &path).wide(&node.shown());
+        let at = At::new(node.place, &path).over(node);
         match u16::try_from(found) {
             Ok(0) => {
                 self.warn(at, "`percent` is 0: the limit applies to nobody");
@@ -165,7 +165,12 @@ impl<'t> Reader<'_, 't> {
         let name = self.text(fields, "name").filter(|name| !name.is_empty());
         let replaces = self.replaces(fields, name);
         let id = id_of(around.id, name, position);
-        if self.flag(fields, "unlimited") == Some(true) {
+        let unlimited = self.flag(fields, "unlimited");
+        if unlimited.is_none() && fields.has("unlimited") {
+            // Whether anything else has to be there cannot be known.
+            return None;
+        }
+        if unlimited == Some(true) {
             self.check_unlimited(fields, position);
             let origin = self.origin(fields.place);
             return Some(Reading::Unlimited(Unlimited { id, replaces, origin }));
@@ -226,6 +231,9 @@ impl<'t> Reader<'_, 't> {
         let path = fields.path.key("replaces");
         for (index, item) in list.iter().enumerate() {
             let path = path.index(index);
+            if !self.is_map(item, &path) {
+                continue;
+            }
             let Some(entry) = self.fields(item, &field::REPLACES, &path) else { continue };
             let at = At::new(item.place, &path);
             match self.text(&entry, "name").filter(|name| !name.is_empty()) {
@@ -236,7 +244,13 @@ impl<'t> Reader<'_, 't> {
                         "replaces should not contain name of same descriptor",
                     );
                 }
-                Some(name) => replaces.push(name.into()),
+                Some(name) => {
+                    let origin = self.origin(item.place);
+                    let (name, own) = (name.into(), own.map(Into::into));
+                    let path = path.to_string();
+                    self.replaced.push(Replaced { name, own, origin, path });
+                    replaces.push(self.replaced[self.replaced.len() - 1].name.clone());
+                }
             }
         }
         replaces.into()
@@ -248,10 +262,18 @@ impl<'t> Reader<'_, 't> {
             let at = at.hint("write `rate_limit: { unlimited: true }` instead of the list");
             self.error(at, "`unlimited` has no meaning beside other limits");
         }
+        // Of the right type, though nobody asks how many.
+        self.number(fields, &field::LIMIT, "requests_per_unit");
+        for (name, place) in fields.names() {
+            if !matches!(name, "unlimited" | "name" | "replaces" | "unit") {
+                let at = At::new(place, fields.path).wide(name);
+                self.warn(at, format!("`{name}` has no meaning when unlimited"));
+            }
+        }
         let Some(node) = fields.get("unit") else { return };
         let path = fields.path.key("unit");
         let shown = node.shown();
-        let at = At::new(node.place, &path).wide(&shown);
+        let at = At::new(node.place, &path).over(node);
         if Unit::parse(&shown).is_some() {
             self.error(at, "should not specify rate limit unit when unlimited");
         } else {
@@ -260,7 +282,7 @@ impl<'t> Reader<'_, 't> {
     }
 
     fn units(&mut self, fields: &Fields<'_, 't>) -> u64 {
-        if !fields.has("requests_per_unit") {
+        if !fields.has("requests_per_unit") && !fields.may_hold("requests_per_unit") {
             let at = At::new(fields.place, fields.path);
             let at = at.hint("write `requests_per_unit: 0` if that is meant");
             self.warn(at, "`requests_per_unit` is missing, which is 0 and refuses everything");
@@ -282,6 +304,7 @@ impl<'t> Reader<'_, 't> {
         let period = match (fields.has("unit"), fields.has("per")) {
             (true, true) => {
                 let at = At::new(fields.place_of("per"), fields.path).wide("per");
+                let at = at.hint("keep `unit`, or `per` for a length that no unit has");
                 self.error(at, "`unit` and `per` exclude each other");
                 return None;
             }
@@ -313,7 +336,7 @@ impl<'t> Reader<'_, 't> {
     fn unit(&mut self, fields: &Fields<'_, 't>) -> Option<Unit> {
         let word = self.text(fields, "unit").unwrap_or_default();
         let unit = Unit::parse(word);
-        if unit.is_none() {
+        if unit.is_none() && !fields.may_hold("unit") {
             let path = fields.path.key("unit");
             let at = match fields.get("unit") {
                 Some(node) => At::new(node.place, &path).wide(word).suggest(word, UNITS),
@@ -349,8 +372,14 @@ impl<'t> Reader<'_, 't> {
             .flatten()
             .map(|max_delay| Queue { size: 0, max_delay: Some(max_delay) }));
         let calendar = self.calendar(fields, own, defaults, algorithm, period);
+        // What is wrong with a map has been said; the limit is not judged as if it were absent.
+        let is_lost = (fields.has("queue") && queue.is_none())
+            || (fields.has("warm_up") && warm_up.is_none());
+        if is_lost {
+            return None;
+        }
         let rate = match (is(A::Concurrency), period) {
-            (true, _) => Rate::new(units, Duration::from_secs(1)),
+            (true, _) => Rate::new(units, Duration::ZERO),
             (false, period) => Rate::new(units, period?),
         };
         let soft_fits = queue.is_none() && !is(A::WarmUp) && !is(A::Concurrency);
@@ -456,7 +485,7 @@ impl<'t> Reader<'_, 't> {
         let place = fields.get("excess").map_or(fields.place, |node| node.place);
         let path = fields.path.key("excess");
         let at = At::new(place, &path).wide(excess.unwrap_or_default());
-        let shapes = spec.queue.is_some() || spec.algorithm == AlgorithmName::WarmUp;
+        let shapes = fields.has("queue") || spec.algorithm == AlgorithmName::WarmUp;
         match excess {
             Some("delay") if !shapes => {
                 let at =
@@ -488,17 +517,24 @@ impl<'t> Reader<'_, 't> {
             LimitError::SoftTooLarge { .. } => "soft",
             _ => "requests_per_unit",
         };
-        let name = name.split('.').next().unwrap_or(name);
+        let name = match name.split('.').next().unwrap_or(name) {
+            "period" if fields.has("per") => "per",
+            "period" => "unit",
+            name => name,
+        };
         let path = fields.path.key(name);
         let at = At::new(fields.place_of(name), &path);
         let at = if fields.has(name) { at.wide(name) } else { at };
         let at = match error {
             LimitError::NotWith { field, .. } => match field::LIMIT.field(field) {
                 Some(known) if !known.with.is_empty() => {
-                    at.hint(format!("`{field}` goes with {}", known.with))
+                    at.hint(format!("`{field}` goes with {}", known.with.replace("` `", "`, `")))
                 }
                 _ => at,
             },
+            LimitError::Missing { field: "warm_up", .. } => {
+                at.hint("for example `warm_up: { period: 4s, cold_factor: 3 }`")
+            }
             _ => at,
         };
         self.error(at, error.to_string());

@@ -3,10 +3,13 @@
 use std::rc::Rc;
 
 use crate::diagnostic::{At, Findings, Path, nearest};
-use crate::field::{self, Field, LYFT, Shape};
+use crate::field::{DESCRIPTOR, Field, LYFT, ROOT, SHAPES, Shape};
 use crate::rule::Origin;
 use crate::rules::Options;
 use crate::yaml::{Kind, Meaning, Node, Place};
+
+/// How every file begins.
+pub(crate) const FIRST_LINE: &str = "begin the file with `domain: name`";
 
 /// Reads one file.
 pub(crate) struct Reader<'r, 't> {
@@ -14,6 +17,17 @@ pub(crate) struct Reader<'r, 't> {
     pub(crate) options: &'r Options,
     /// The position of the file among those that are loaded.
     pub(crate) file: u32,
+    /// The names in `replaces`, to be looked for when all files are read.
+    pub(crate) replaced: Vec<Replaced>,
+}
+
+/// A name in `replaces`.
+pub(crate) struct Replaced {
+    pub(crate) name: Box<str>,
+    /// The name of the limit that it stands in.
+    pub(crate) own: Option<Box<str>>,
+    pub(crate) origin: Origin,
+    pub(crate) path: String,
 }
 
 impl<'r, 't> Reader<'r, 't> {
@@ -36,17 +50,19 @@ impl<'r, 't> Reader<'r, 't> {
         shape: &'static Shape,
         path: &'n Path<'n>,
     ) -> Option<Fields<'n, 't>> {
-        let mut fields = Fields { place: node.place, path, found: Vec::new() };
+        let mut fields =
+            Fields { place: node.place, path, found: Vec::new(), has_strangers: false };
         match &node.kind {
             _ if node.is_null() => return Some(fields),
-            Kind::Map(pairs) => self.add_pairs(pairs, shape, &mut fields, true),
+            Kind::Map(pairs) => self.add_pairs(pairs, shape, &mut fields, None),
             _ => {
-                let at = At::new(node.place, path).wide(&node.shown());
+                let at = At::new(node.place, path).over(node);
                 let message = format!(
                     "error loading config file: {} should be a map, found {}",
                     shape.title,
                     node.what()
                 );
+                let at = if shape.title == ROOT.title { at.hint(FIRST_LINE) } else { at };
                 self.error(at, message);
                 return None;
             }
@@ -54,39 +70,71 @@ impl<'r, 't> Reader<'r, 't> {
         Some(fields)
     }
 
+    /// Whether an item of a list is a map, as those of all lists but ours have to be.
+    pub(crate) fn is_map(&mut self, item: &Node<'t>, path: &Path<'_>) -> bool {
+        if matches!(item.kind, Kind::Map(_)) {
+            return true;
+        }
+        let at = At::new(item.place, path).over(item);
+        let printed = item.printed();
+        let message =
+            format!("config error, yaml file contains list of type other than map: {printed}");
+        self.error(at, message);
+        false
+    }
+
     fn add_pairs<'n>(
         &mut self,
         pairs: &'n [(Rc<Node<'t>>, Rc<Node<'t>>)],
         shape: &'static Shape,
         fields: &mut Fields<'n, 't>,
-        outer: bool,
+        merged_at: Option<Place>,
     ) {
         for (key, value) in pairs {
-            let Some(name) = self.key_name(key, fields.path) else { continue };
-            if name == "<<" {
+            if key.is_merge() {
                 continue;
             }
+            let Some(name) = self.key_name(key, fields.path) else { continue };
             let Some(field) = shape.field(name) else {
+                fields.has_strangers |= !LYFT.contains(&name);
                 self.strange_key(name, key.place, shape, fields.path);
                 continue;
             };
             let earlier = fields.found.iter().position(|found| found.field.name == field.name);
-            match earlier {
-                // What a map says itself counts, and not what it merges.
-                Some(_) if !outer => {}
-                Some(at) => {
+            let found = Found { field, key: key.place, value, merged: merged_at.is_some() };
+            match (earlier, merged_at) {
+                (None, _) => fields.found.push(found),
+                (Some(at), None) => {
                     let at_key = At::new(key.place, fields.path).wide(name);
                     self.warn(at_key, format!("`{name}` is given twice; the last one counts"));
-                    fields.found[at] = Found { field, key: key.place, value };
+                    fields.found[at] = found;
                 }
-                None => fields.found.push(Found { field, key: key.place, value }),
+                // What a map says itself counts, and not what it merges.
+                (Some(at), Some(merge)) => {
+                    self.warn_of_order(&fields.found[at], merge, fields.path)
+                }
             }
         }
         for (key, value) in pairs {
-            if key.scalar().is_some_and(|scalar| scalar.is_plain && scalar.text == "<<") {
-                self.merge(value, shape, fields);
+            if key.is_merge() {
+                self.merge(value, shape, fields, merged_at.unwrap_or(key.place));
             }
         }
+    }
+
+    /// Lyft's YAML library lets the later of a key and a merge count.
+    fn warn_of_order(&mut self, own: &Found<'_, 't>, merge: Place, path: &Path<'_>) {
+        if own.merged || own.key > merge {
+            return;
+        }
+        let name = own.field.name;
+        let at = At::new(merge, path).wide("<<").hint("write `<<` first");
+        self.warn(
+            at,
+            format!(
+                "`{name}` stands before `<<`, which gives it too; it counts here, but not at Lyft"
+            ),
+        );
     }
 
     fn merge<'n>(
@@ -94,13 +142,14 @@ impl<'r, 't> Reader<'r, 't> {
         value: &'n Node<'t>,
         shape: &'static Shape,
         fields: &mut Fields<'n, 't>,
+        at: Place,
     ) {
         match &value.kind {
-            Kind::Map(pairs) => self.add_pairs(pairs, shape, fields, false),
-            Kind::List(items) => items.iter().for_each(|item| self.merge(item, shape, fields)),
+            Kind::Map(pairs) => self.add_pairs(pairs, shape, fields, Some(at)),
+            Kind::List(items) => items.iter().for_each(|item| self.merge(item, shape, fields, at)),
             Kind::Scalar(_) => {
                 let at = At::new(value.place, fields.path);
-                self.error(at, "error loading config file: map merge requires map or sequence of maps as the value");
+                self.error(at, "error loading config file: yaml: map merge requires map or sequence of maps as the value");
             }
         }
     }
@@ -109,9 +158,9 @@ impl<'r, 't> Reader<'r, 't> {
         match key.scalar() {
             Some(scalar) if scalar.meaning() == Meaning::Text => Some(&scalar.text),
             _ => {
-                let shown = key.shown();
-                let at = At::new(key.place, path).wide(&shown);
-                self.error(at, format!("config error, key is not of type string: {shown}"));
+                let at = At::new(key.place, path).over(key);
+                let printed = key.printed();
+                self.error(at, format!("config error, key is not of type string: {printed}"));
                 None
             }
         }
@@ -119,6 +168,9 @@ impl<'r, 't> Reader<'r, 't> {
 
     fn strange_key(&mut self, name: &str, place: Place, shape: &'static Shape, path: &Path<'_>) {
         let at = At::new(place, path).wide(name);
+        if self.findings.is_full() {
+            return self.error(at, "");
+        }
         let home = home_of(name, shape);
         if LYFT.contains(&name) {
             let at = match home {
@@ -128,39 +180,25 @@ impl<'r, 't> Reader<'r, 't> {
             let message = format!("`{name}` has no meaning in {} and is ignored", shape.title);
             return self.warn(at, message);
         }
-        let at = match home {
-            Some(home) => at.hint(format!("`{name}` belongs in {home}")),
-            None => match nearest(name, shape.names()) {
-                Some(near) => at.hint(format!("did you mean `{near}`?")),
-                None => match nearest(name, all_names()) {
-                    Some(near) => {
-                        let home = home_of(near, shape).unwrap_or(shape.title);
-                        at.hint(format!("did you mean `{near}`? it belongs in {home}"))
-                    }
-                    None => at.suggest(name, shape.names()),
-                },
-            },
+        let at = match (home, nearest(name, shape.names()), nearest(name, all_names())) {
+            (Some(home), ..) => at.hint(format!("`{name}` belongs in {home}")),
+            (_, Some(near), _) => at.hint(format!("did you mean `{near}`?")),
+            (_, _, Some(near)) => {
+                let home = home_of(near, shape).unwrap_or(shape.title);
+                at.hint(format!("did you mean `{near}`? it belongs in {home}"))
+            }
+            _ if shape.title == DESCRIPTOR.title => {
+                at.hint(format!("if it is the key of an entry, write `key: {name}`"))
+            }
+            _ => at.suggest(name, shape.names()),
         };
         self.error(at, format!("config error, unknown key '{name}'"));
     }
 }
 
-/// All shapes, the likeliest home of a stray key first.
-const SHAPES: [&Shape; 9] = [
-    &field::LIMIT,
-    &field::DESCRIPTOR,
-    &field::ROOT,
-    &field::HTTP,
-    &field::MATCH,
-    &field::QUEUE,
-    &field::SOFT,
-    &field::WARM_UP,
-    &field::DEFAULTS,
-];
-
 fn home_of(name: &str, here: &'static Shape) -> Option<&'static str> {
     let mut homes = SHAPES.into_iter().filter(|shape| shape.title != here.title);
-    homes.find(|shape| shape.field(name).is_some()).map(|shape| shape.title)
+    homes.find(|shape| shape.field(name).is_some()).map(|shape| shape.home)
 }
 
 fn all_names() -> impl Iterator<Item = &'static str> {
@@ -172,12 +210,16 @@ pub(crate) struct Fields<'n, 't> {
     pub(crate) place: Place,
     pub(crate) path: &'n Path<'n>,
     found: Vec<Found<'n, 't>>,
+    /// A key that nobody knows is among them, and has been reported.
+    has_strangers: bool,
 }
 
 struct Found<'n, 't> {
     field: &'static Field,
     key: Place,
     value: &'n Node<'t>,
+    /// It came with `<<`.
+    merged: bool,
 }
 
 impl<'n, 't> Fields<'n, 't> {
@@ -193,6 +235,17 @@ impl<'n, 't> Fields<'n, 't> {
 
     pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
+    }
+
+    /// The fields that are there, and where their keys stand.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&'static str, Place)> {
+        let written = self.found.iter().filter(|found| !found.value.is_null());
+        written.map(|found| (found.field.name, found.key))
+    }
+
+    /// Whether a field that is missing may be there under a wrong name, which has been reported.
+    pub(crate) fn may_hold(&self, name: &str) -> bool {
+        self.has_strangers && !self.has(name)
     }
 
     fn found(&self, name: &str) -> Option<&Found<'n, 't>> {

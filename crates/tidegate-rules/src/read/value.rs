@@ -53,7 +53,7 @@ impl<'t> Reader<'_, 't> {
             Some(number) if u64::from(number) >= least => Some(number),
             Some(number) => {
                 let path = fields.path.key(name);
-                let at = At::new(node.place, &path).wide(&node.shown());
+                let at = At::new(node.place, &path).over(node);
                 self.error(at, format!("`{name}` is {number}; it has to be at least {least}"));
                 None
             }
@@ -70,7 +70,7 @@ impl<'t> Reader<'_, 't> {
         if found.is_none() {
             let path = fields.path.key(name);
             let shown = node.shown();
-            let at = At::new(node.place, &path).wide(&shown);
+            let at = At::new(node.place, &path).over(node);
             let hint = match node.scalar().map(|scalar| scalar.meaning()) {
                 Some(Meaning::Int(number)) => format!("`{number}s`, if seconds are meant"),
                 _ => "one whole number and one unit: `500ms`, `10s`, `5m`, `3h`, `7d`".to_owned(),
@@ -87,7 +87,7 @@ impl<'t> Reader<'_, 't> {
         if found.is_none() {
             let path = fields.path.key(name);
             let shown = node.shown();
-            let at = At::new(node.place, &path).wide(&shown);
+            let at = At::new(node.place, &path).over(node);
             let at = at.hint("a number with at most two decimals: `20%`, `0.5%`");
             self.error(at, format!("`{shown}` is not a percentage"));
         }
@@ -164,29 +164,26 @@ impl<'t> Reader<'_, 't> {
     ) {
         let path = fields.path.key(name);
         let shown = node.shown();
-        let mut at = At::new(node.place, &path).wide(&shown);
-        let (tag, quoted) = match &node.kind {
-            Kind::List(_) => ("!!seq", false),
-            Kind::Map(_) => ("!!map", false),
-            Kind::Scalar(scalar) => match scalar.meaning() {
-                Meaning::Null => ("!!null", false),
-                Meaning::Bool(_) => ("!!bool", false),
-                Meaning::Int(_) => ("!!int", false),
-                Meaning::Float => ("!!float", false),
-                Meaning::Text => ("!!str", !scalar.is_plain),
-            },
-        };
+        let mut at = At::new(node.place, &path).over(node);
+        let quoted = node.scalar().is_some_and(|scalar| !scalar.is_plain);
+        let tag = node.tag();
         match wanted {
             "uint32" if quoted && shown.trim().parse::<u32>().is_ok() => {
                 at = at.hint(format!("write {} without quotes", shown.trim()));
             }
             "uint32" => at = at.hint("a whole number from 0 to 4294967295"),
             "bool" => at = at.hint("`true` or `false`"),
+            "list" if node.scalar().is_some() => at = at.hint(format!("in brackets: `[{shown}]`")),
+            "list" => at = at.hint("a list: every entry begins with `- `"),
             _ => {}
         }
         let line = node.place.line;
+        let value = match node.kind {
+            Kind::Scalar(_) => format!(" `{shown}`"),
+            _ => String::new(),
+        };
         let message = format!(
-            "error loading config file: yaml: line {line}: cannot unmarshal {tag} `{shown}` into {wanted}"
+            "error loading config file: yaml: line {line}: cannot unmarshal {tag}{value} into {wanted}"
         );
         self.error(at, message);
     }

@@ -29,7 +29,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy)]
 pub struct Narrow<'a> {
     limit: &'a Limit,
-    bucket: bucket::Narrow,
+    bucket: bucket::Narrow<'a>,
 }
 
 /// What is used of a narrow bucket at a moment.
@@ -44,7 +44,7 @@ impl Limit {
     /// This limit as a narrow bucket, if it is one.
     #[inline(always)]
     pub fn as_narrow(&self) -> Option<Narrow<'_>> {
-        match self.kind {
+        match &self.kind {
             Kind::Bucket(bucket) if self.narrow => {
                 Some(Narrow { limit: self, bucket: bucket::Narrow(bucket) })
             }
@@ -53,9 +53,9 @@ impl Limit {
     }
 }
 
-impl Narrow<'_> {
+impl<'a> Narrow<'a> {
     #[inline(always)]
-    fn engine(&self) -> Engine<'_, bucket::Narrow> {
+    fn engine(&self) -> Engine<'_, bucket::Narrow<'a>> {
         Engine { frame: &self.limit.frame, algorithm: &self.bucket }
     }
 

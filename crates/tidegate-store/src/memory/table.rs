@@ -81,7 +81,20 @@ impl<V: Default + Clone> Table<V> {
         if self.len == 0 {
             return None;
         }
-        let mut position = self.home(fingerprint.place);
+        self.find_from(fingerprint, self.home(fingerprint.place))
+    }
+
+    /// The same, looking first from where it probably is.
+    #[inline(always)]
+    pub(crate) fn find_near(&self, fingerprint: Fingerprint, after: usize) -> Option<usize> {
+        match self.find_from(fingerprint, self.next(after)) {
+            Some(position) => Some(position),
+            None => self.find(fingerprint),
+        }
+    }
+
+    #[inline(always)]
+    fn find_from(&self, fingerprint: Fingerprint, mut position: usize) -> Option<usize> {
         loop {
             let slot = &self.slots[position];
             if slot.is(fingerprint) {
@@ -91,15 +104,6 @@ impl<V: Default + Clone> Table<V> {
                 return None;
             }
             position = self.next(position);
-        }
-    }
-
-    /// The same, looking first where it probably is.
-    #[inline(always)]
-    pub(crate) fn find_near(&self, fingerprint: Fingerprint, guess: usize) -> Option<usize> {
-        match self.slots.get(guess) {
-            Some(slot) if slot.is(fingerprint) => Some(guess),
-            _ => self.find(fingerprint),
         }
     }
 

@@ -136,8 +136,9 @@ impl MemoryBuilder {
 ///
 /// Keys are kept as 64-bit fingerprints under a random seed, not as strings: nobody can aim at a
 /// shard or make two keys meet, and a key under a bucket limit takes 24 bytes, 30 to 38 with the
-/// table around it. State that equals no state is dropped when its table would have to grow, so no
-/// background work is needed; [`sweep`](Self::sweep) does it at a time of your choosing.
+/// table around it, 48 to 62 while a shard has only some hundred keys. State that equals no state is
+/// dropped when its table would have to grow, so no background work is needed;
+/// [`sweep`](Self::sweep) does it at a time of your choosing.
 ///
 /// ```
 /// use tidegate_core::{Inherit, Limit, Timestamp};

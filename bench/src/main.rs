@@ -23,19 +23,29 @@ fn main() {
         }
         ["matching"] => matching::run(9, 200_000),
         // Finding alone, for a profiler to look at.
-        ["matching", rules] => matching::only(rules.parse().expect("a number of rules")),
+        ["matching", rules] => matching::only(number(rules)),
         ["quick"] => speed::run(speed::Length::Quick),
         ["speed"] => speed::run(speed::Length::Full),
         ["memory"] => memory::run(),
+        // All rivals under one workload: a piece of the tables, with rounds to choose.
+        ["case", workload, threads, rounds] => {
+            speed::case(workload, number(threads), number(rounds));
+        }
         // One rival alone, for a profiler to look at.
-        ["only", rival, workload] => speed::only(rival, workload),
+        ["only", rival, workload] => speed::only(rival, workload, 1),
+        ["only", rival, workload, threads] => speed::only(rival, workload, number(threads)),
         // One rival in a process of its own, so that nothing else is in its memory.
         ["fill", rival, keys] => memory::fill(rival, keys.parse().expect("a number of keys")),
         _ => {
             eprintln!(
-                "usage: tidegate-bench [smoke | quick | speed | matching | memory | only RIVAL WORKLOAD]"
+                "usage: tidegate-bench [smoke | quick | speed | matching | memory | \
+                 case WORKLOAD THREADS ROUNDS | only RIVAL WORKLOAD [THREADS]]"
             );
             std::process::exit(2);
         }
     }
+}
+
+fn number(text: &str) -> usize {
+    text.parse().expect("a number")
 }

@@ -39,15 +39,40 @@ pub fn run(length: Length) {
     }
 }
 
+/// All rivals under one workload, all admitted.
+pub fn case(workload: &str, threads: usize, rounds: usize) {
+    println!("\n## Wall ns per check, {threads} thread(s), all admitted");
+    println!("median of {rounds} rounds [least-most], x = ratio to {BASE} in the same run\n");
+    table(&[named(workload)], Path::Allow, threads, rounds, 1_000_000);
+}
+
 /// One rival under one workload, all admitted.
-pub fn only(rival: &str, workload: &str) {
-    let workload = WORKLOADS.iter().find(|known| known.name == workload).expect("a workload");
-    let order = workload.order(0);
+pub fn only(rival: &str, workload: &str, threads: usize) {
+    let workload = named(workload);
+    let orders = orders(&workload, threads);
     let limiter = build(rival, workload.keys, Path::Allow);
+    warm_up(limiter.as_ref(), &workload);
     for _ in 0..5 {
-        let time = measure(limiter.as_ref(), std::slice::from_ref(&order), 4_000_000);
-        println!("{rival}, {}: {time:.1} ns", workload.name);
+        let time = measure(limiter.as_ref(), &orders, 4_000_000);
+        println!("{rival}, {}, {threads} thread(s): {time:.1} ns", workload.name);
     }
+}
+
+fn named(workload: &str) -> Workload {
+    WORKLOADS.into_iter().find(|known| known.name == workload).expect("a workload")
+}
+
+/// The order of keys for each thread.
+fn orders(workload: &Workload, threads: usize) -> Vec<Vec<u32>> {
+    (0..threads).map(|seed| workload.order(seed as u64)).collect()
+}
+
+/// Every key once, so that tables have grown before anything is measured.
+fn warm_up(rival: &dyn Rival, workload: &Workload) {
+    let mut key = KeyBuffer::new();
+    (0..workload.keys).for_each(|number| {
+        black_box(rival.ask(&mut key, number));
+    });
 }
 
 fn table(workloads: &[Workload], path: Path, threads: usize, rounds: usize, checks: usize) {
@@ -76,15 +101,11 @@ fn column(
     rounds: usize,
     checks: usize,
 ) -> Vec<Vec<f64>> {
-    let orders: Vec<Vec<u32>> = (0..threads).map(|seed| workload.order(seed as u64)).collect();
+    let orders = orders(workload, threads);
     let rivals: Vec<Box<dyn Rival>> =
         NAMES.iter().map(|name| build(name, workload.keys, path)).collect();
     for rival in &rivals {
-        // Every key once, so that tables have grown before anything is measured.
-        let mut key = KeyBuffer::new();
-        (0..workload.keys).for_each(|number| {
-            black_box(rival.ask(&mut key, number));
-        });
+        warm_up(rival.as_ref(), workload);
     }
     let mut times = vec![Vec::new(); rivals.len()];
     for _ in 0..rounds {

@@ -32,10 +32,10 @@ pub(crate) struct Bucket {
 
 /// The moment of full payment, in ticks; `Narrow` counts them from an origin near now.
 #[derive(Clone, Copy)]
-pub(crate) struct Narrow(pub(crate) Bucket);
+pub(crate) struct Narrow<'a>(pub(crate) &'a Bucket);
 /// The moment of full payment, in ticks since the epoch.
 #[derive(Clone, Copy)]
-pub(crate) struct Wide(pub(crate) Bucket);
+pub(crate) struct Wide<'a>(pub(crate) &'a Bucket);
 
 /// How long a full key is remembered whose first sight matters: a day.
 pub(crate) const FIRST_SIGHT_MEMORY: u64 = 86_400_000_000_000;
@@ -140,7 +140,7 @@ impl Bucket {
 
 /// The same arithmetic at both widths; only what a mark means differs.
 macro_rules! bucket_algorithm {
-    ($name:ident, $word:ty) => {
+    ($name:ty, $word:ty) => {
         impl Algorithm for $name {
             type State = $word;
 
@@ -221,5 +221,5 @@ macro_rules! bucket_algorithm {
     };
 }
 
-bucket_algorithm!(Narrow, u64);
-bucket_algorithm!(Wide, u128);
+bucket_algorithm!(Narrow<'_>, u64);
+bucket_algorithm!(Wide<'_>, u128);

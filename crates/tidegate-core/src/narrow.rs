@@ -29,7 +29,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy)]
 pub struct Narrow<'a> {
     limit: &'a Limit,
-    bucket: bucket::Narrow,
+    bucket: bucket::Narrow<'a>,
 }
 
 /// What is used of a narrow bucket at a moment.
@@ -44,7 +44,7 @@ impl Limit {
     /// This limit as a narrow bucket, if it is one.
     #[inline(always)]
     pub fn as_narrow(&self) -> Option<Narrow<'_>> {
-        match self.kind {
+        match &self.kind {
             Kind::Bucket(bucket) if self.narrow => {
                 Some(Narrow { limit: self, bucket: bucket::Narrow(bucket) })
             }
@@ -53,9 +53,9 @@ impl Limit {
     }
 }
 
-impl Narrow<'_> {
+impl<'a> Narrow<'a> {
     #[inline(always)]
-    fn engine(&self) -> Engine<'_, bucket::Narrow> {
+    fn engine(&self) -> Engine<'_, bucket::Narrow<'a>> {
         Engine { frame: &self.limit.frame, algorithm: &self.bucket }
     }
 
@@ -116,7 +116,7 @@ impl Narrow<'_> {
     /// What is used of the bucket at a moment.
     #[inline(always)]
     pub fn level(&self, state: u64, now: u64) -> Level {
-        let bucket = &self.bucket.0;
+        let bucket = self.bucket.0;
         let mut rolled = state;
         self.bucket.roll(&mut rolled, &at(now));
         Level { used: bucket.used(rolled, now), rolled }
@@ -125,21 +125,24 @@ impl Narrow<'_> {
     /// Whether a cost would be admitted at a level.
     #[inline(always)]
     pub fn level_fits(&self, level: Level, cost: u64) -> bool {
-        let bucket = &self.bucket.0;
+        let bucket = self.bucket.0;
         cost <= bucket.size && bucket.fits(level.used, cost, bucket.size)
     }
 
-    /// Takes a cost that fits from a level, adds the answer to those of other limits, and gives
-    /// the state to keep.
+    /// The state to keep after a cost that fits is taken from a level.
     #[inline(always)]
-    pub fn take_from(&self, level: Level, cost: u64, rule: u32, others: &mut Admissions) -> u64 {
-        let bucket = &self.bucket.0;
-        let ticks = cost.wrapping_mul(bucket.period);
-        let used = level.used + ticks;
+    pub fn level_after(&self, level: Level, cost: u64) -> u64 {
+        level.rolled + cost.wrapping_mul(self.bucket.0.period)
+    }
+
+    /// Adds the answer to a cost that was taken from a level to those of other limits.
+    #[inline(always)]
+    pub fn answer_to(&self, level: Level, cost: u64, rule: u32, others: &mut Admissions) {
+        let bucket = self.bucket.0;
+        let used = level.used + cost.wrapping_mul(bucket.period);
         let remaining = bucket.room(used, bucket.size);
         let (reset, delay) = (bucket.payment(used), bucket.delay(level.used));
         others.add(rule, bucket.size, remaining, reset, delay);
-        level.rolled + ticks
     }
 
     /// Whether the state equals no state by now.

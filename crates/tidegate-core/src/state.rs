@@ -61,7 +61,7 @@ macro_rules! look {
             }};
         }
         match (&limit.kind, &state.body) {
-            (Kind::Bucket(bucket), Body::Bucket(body)) => rolled!(Wide(*bucket), body),
+            (Kind::Bucket(bucket), Body::Bucket(body)) => rolled!(Wide(bucket), body),
             (Kind::Interval(interval), Body::Interval(body)) => rolled!(*interval, body),
             (Kind::FixedWindow(window), Body::FixedWindow(body)) => rolled!(*window, body),
             (Kind::SlidingCounter(counter), Body::SlidingCounter(body)) => rolled!(*counter, body),
@@ -89,7 +89,7 @@ macro_rules! change {
             }};
         }
         match (&limit.kind, &mut state.body) {
-            (Kind::Bucket(bucket), Body::Bucket(body)) => rolled!(Wide(*bucket), body),
+            (Kind::Bucket(bucket), Body::Bucket(body)) => rolled!(Wide(bucket), body),
             (Kind::Interval(interval), Body::Interval(body)) => rolled!(*interval, body),
             (Kind::FixedWindow(window), Body::FixedWindow(body)) => rolled!(*window, body),
             (Kind::SlidingCounter(counter), Body::SlidingCounter(body)) => rolled!(*counter, body),
@@ -212,7 +212,7 @@ impl Limit {
     /// The least time until the state equals no state; `None` if nobody can tell.
     pub fn forget_after(&self, state: &State, ask: &Ask) -> Option<Duration> {
         let nanos = match (&self.kind, &state.body) {
-            (Kind::Bucket(bucket), Body::Bucket(body)) => Wide(*bucket).forget_after(body, ask),
+            (Kind::Bucket(bucket), Body::Bucket(body)) => Wide(bucket).forget_after(body, ask),
             (Kind::Interval(interval), Body::Interval(body)) => interval.forget_after(body, ask),
             (Kind::FixedWindow(window), Body::FixedWindow(body)) => window.forget_after(body, ask),
             (Kind::SlidingCounter(counter), Body::SlidingCounter(body)) => {
@@ -246,7 +246,7 @@ impl Limit {
     pub(crate) fn fresh(&self, ask: &Ask) -> Option<State> {
         let body = match &self.kind {
             Kind::Block => return None,
-            Kind::Bucket(bucket) => Body::Bucket(Wide(*bucket).fresh(ask)),
+            Kind::Bucket(bucket) => Body::Bucket(Wide(bucket).fresh(ask)),
             Kind::Interval(interval) => Body::Interval(interval.fresh(ask)),
             Kind::FixedWindow(window) => Body::FixedWindow(window.fresh(ask)),
             Kind::SlidingCounter(counter) => Body::SlidingCounter(counter.fresh(ask)),

@@ -98,6 +98,7 @@ pub trait LocalStore: Store {
 }
 
 /// [`LocalStore::check_all`] for any limits.
+#[inline(never)]
 pub(crate) fn check_each<S: LocalStore + ?Sized>(
     store: &S,
     key: &[u8],

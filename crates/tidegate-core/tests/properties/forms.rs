@@ -91,7 +91,8 @@ impl Twins {
         let level = bucket.level(self.narrow.unwrap_or_else(|| bucket.fresh(now)), now);
         (cost > 0 && bucket.level_fits(level, cost)).then(|| {
             let mut admissions = Admissions::new();
-            let state = bucket.take_from(level, cost, 0, &mut admissions);
+            bucket.answer_to(level, cost, 0, &mut admissions);
+            let state = bucket.level_after(level, cost);
             (admissions.finish(), state)
         })
     }

@@ -5,16 +5,13 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Action, Admissions, Ask, Decision, Joint, Level, Moment, Timestamp};
+use tidegate_core::{Action, Admissions, Ask, Decision, Joint, Level, Moment, Narrow, Timestamp};
 
 use super::shard::{Full, Shard};
 use super::{MemoryStore, OnFull};
 use crate::fingerprint::Fingerprint;
 use crate::registry::Registered;
-use crate::store::{Answer, Call, Item, LocalStore, Mode, Op};
-
-/// How many limits the short way takes.
-const MOST: usize = 8;
+use crate::store::{Answer, Call, Item, LocalStore, Mode, Op, check_each};
 
 impl MemoryStore {
     /// A check of one item that is not a bucket of one word.
@@ -86,73 +83,113 @@ impl MemoryStore {
         }
     }
 
-    /// Several enforced buckets on one key; `None` if it takes the long way.
-    #[inline(always)]
-    pub(super) fn check_narrow(
+    /// Several enforced limits on one key: buckets that are there already are decided here, all
+    /// else the long way.
+    #[inline(never)]
+    pub(super) fn check_few<const N: usize>(
         &self,
-        key: &[u8],
-        limits: &[Arc<Registered>],
+        bytes: &[u8],
+        all: &[Arc<Registered>],
         cost: u64,
         now: Timestamp,
-    ) -> Option<Decision> {
-        if limits.len() > MOST || limits.is_empty() || cost == 0 {
-            return None;
-        }
-        let key = self.seed.hash(key);
+    ) -> Decision {
+        let Some((limits, narrows)) = narrows::<N>(all) else {
+            return check_each(self, bytes, all, cost, now);
+        };
+        let key = self.seed.hash(bytes);
         let mut shard = self.shards[self.shard_of(key)].lock();
         let since = shard.since_origin(now, &self.registry);
-        let mut positions = [0; MOST];
-        let mut levels = [Level::default(); MOST];
-        let mut allowed = true;
-        for (index, limit) in limits.iter().enumerate() {
-            let narrow = limit.limit().as_narrow()?;
-            // New keys, and keys that are to be carried over, take the long way.
-            let fingerprint = key.under(limit.salt);
-            // Limits of one key came in their order, so the next one is mostly the next slot.
-            let found = match index.checked_sub(1) {
-                None => shard.narrow.find(fingerprint)?,
-                Some(last) => shard.narrow.find_near(fingerprint, positions[last] + 1)?,
-            };
-            let slot = shard.narrow.at(found);
-            // So do limits that are named twice, whose costs add up.
-            if slot.limit != limit.index || positions[..index].contains(&found) {
-                return None;
+        let positions = match find_few(&shard, key, limits) {
+            Some(positions) if cost > 0 => positions,
+            _ => {
+                drop(shard);
+                return check_each(self, bytes, all, cost, now);
             }
-            positions[index] = found;
-            levels[index] = narrow.level(slot.value[0], since);
-            allowed &= narrow.level_fits(levels[index], cost);
+        };
+        let (mut states, mut levels, mut fits) = ([0; N], [Level::default(); N], true);
+        for at in 0..N {
+            states[at] = shard.narrow.at(positions[at]).value[0];
+            levels[at] = narrows[at].level(states[at], since);
+            fits &= narrows[at].level_fits(levels[at], cost);
         }
-        if !allowed {
-            return self.refuse_narrow(&shard, limits, &positions, since, cost);
+        // The answer is worked out after the lock is free for others.
+        if !fits {
+            drop(shard);
+            return refused(narrows, states, since, cost);
         }
-        let mut admissions = Admissions::new();
-        for (index, limit) in limits.iter().enumerate() {
-            let narrow = limit.limit().as_narrow()?;
-            let kept = narrow.take_from(levels[index], cost, index as u32, &mut admissions);
-            shard.narrow.at_mut(positions[index]).value = [kept];
+        for at in 0..N {
+            let state = narrows[at].level_after(levels[at], cost);
+            shard.narrow.at_mut(positions[at]).value = [state];
         }
-        Some(admissions.finish())
+        drop(shard);
+        admitted(narrows, levels, cost)
     }
+}
 
-    #[inline(never)]
-    fn refuse_narrow(
-        &self,
-        shard: &Shard,
-        limits: &[Arc<Registered>],
-        positions: &[usize; MOST],
-        since: u64,
-        cost: u64,
-    ) -> Option<Decision> {
-        let mut joint: Option<Joint> = None;
-        for (index, (limit, position)) in limits.iter().zip(positions).enumerate() {
-            let state = shard.narrow.at(*position).value[0];
-            let mut decision = limit.limit().as_narrow()?.peek(Some(state), since, cost);
-            decision.rule = index as u32;
-            match &mut joint {
-                None => joint = Some(Joint::new(&decision)),
-                Some(joint) => joint.add(&decision),
-            }
-        }
-        joint.map(|joint| joint.finish(false))
+/// As many limits, and as buckets of one word, if all of them are.
+#[inline(always)]
+fn narrows<const N: usize>(
+    limits: &[Arc<Registered>],
+) -> Option<(&[Arc<Registered>; N], [Narrow<'_>; N])> {
+    let limits = limits.first_chunk()?;
+    let mut narrows = [limits.first()?.limit().as_narrow()?; N];
+    for at in 1..N {
+        narrows[at] = limits[at].limit().as_narrow()?;
     }
+    Some((limits, narrows))
+}
+
+/// Where the buckets of a key are. None if one is new or is to be carried over from an earlier
+/// limit, or if a limit is named twice, so that its costs would have to be added up.
+#[inline(always)]
+fn find_few<const N: usize>(
+    shard: &Shard,
+    key: Fingerprint,
+    limits: &[Arc<Registered>; N],
+) -> Option<[usize; N]> {
+    let mut positions = [0; N];
+    for at in 0..N {
+        let fingerprint = key.under(limits[at].salt);
+        // Limits of one key came in their order, so the next one is mostly the next slot.
+        let found = match at.checked_sub(1) {
+            None => shard.narrow.find(fingerprint)?,
+            Some(last) => shard.narrow.find_near(fingerprint, positions[last])?,
+        };
+        if shard.narrow.at(found).limit != limits[at].index || positions[..at].contains(&found) {
+            return None;
+        }
+        positions[at] = found;
+    }
+    Some(positions)
+}
+
+/// The answer to a cost that all buckets have admitted.
+#[inline(always)]
+pub(super) fn admitted<const N: usize>(
+    narrows: [Narrow<'_>; N],
+    levels: [Level; N],
+    cost: u64,
+) -> Decision {
+    let mut admissions = Admissions::new();
+    for at in 0..N {
+        narrows[at].answer_to(levels[at], cost, at as u32, &mut admissions);
+    }
+    admissions.finish()
+}
+
+/// The answer to a cost that not all buckets admit.
+#[inline(never)]
+fn refused<const N: usize>(
+    narrows: [Narrow<'_>; N],
+    states: [u64; N],
+    since: u64,
+    cost: u64,
+) -> Decision {
+    let mut joint = Joint::new(&narrows[0].peek(Some(states[0]), since, cost));
+    for at in 1..N {
+        let mut decision = narrows[at].peek(Some(states[at]), since, cost);
+        decision.rule = at as u32;
+        joint.add(&decision);
+    }
+    joint.finish(false)
 }

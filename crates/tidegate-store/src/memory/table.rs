@@ -44,6 +44,20 @@ pub(crate) struct Table<V> {
 
 /// Slots of the smallest table.
 const SLOTS_MIN: usize = 8;
+/// Slots up to which room is spent on speed: the limits of one key stand in a row, and rows that
+/// run into each other are long to walk. In a larger table memory counts for more.
+const SLOTS_SMALL: usize = 1024;
+
+/// How many a table of so many slots may hold: half of it if it is small, else four fifths.
+fn most_in(slots: usize) -> usize {
+    if slots <= SLOTS_SMALL { slots / 2 } else { slots * 4 / 5 }
+}
+
+/// The slots of a table that may hold so many.
+fn slots_for(most: usize) -> usize {
+    let roomy = most * 2 + SLOTS_MIN;
+    if roomy <= SLOTS_SMALL { roomy } else { (most * 5 / 4 + SLOTS_MIN).max(SLOTS_SMALL + 1) }
+}
 
 impl<V> Default for Table<V> {
     fn default() -> Self {
@@ -56,9 +70,9 @@ impl<V: Default + Clone> Table<V> {
         self.len
     }
 
-    /// Whether one more would fill more than four fifths, where probing gets long.
+    /// Whether one more would fill it so far that probing gets long.
     pub(crate) fn is_full(&self) -> bool {
-        (self.len + 1) * 5 > self.slots.len() * 4
+        self.len + 1 > most_in(self.slots.len())
     }
 
     /// Where a fingerprint would stand if nobody were in the way.
@@ -81,7 +95,20 @@ impl<V: Default + Clone> Table<V> {
         if self.len == 0 {
             return None;
         }
-        let mut position = self.home(fingerprint.place);
+        self.find_from(fingerprint, self.home(fingerprint.place))
+    }
+
+    /// The same, looking first from where it probably is.
+    #[inline(always)]
+    pub(crate) fn find_near(&self, fingerprint: Fingerprint, after: usize) -> Option<usize> {
+        match self.find_from(fingerprint, self.next(after)) {
+            Some(position) => Some(position),
+            None => self.find(fingerprint),
+        }
+    }
+
+    #[inline(always)]
+    fn find_from(&self, fingerprint: Fingerprint, mut position: usize) -> Option<usize> {
         loop {
             let slot = &self.slots[position];
             if slot.is(fingerprint) {
@@ -91,15 +118,6 @@ impl<V: Default + Clone> Table<V> {
                 return None;
             }
             position = self.next(position);
-        }
-    }
-
-    /// The same, looking first where it probably is.
-    #[inline(always)]
-    pub(crate) fn find_near(&self, fingerprint: Fingerprint, guess: usize) -> Option<usize> {
-        match self.slots.get(guess) {
-            Some(slot) if slot.is(fingerprint) => Some(guess),
-            _ => self.find(fingerprint),
         }
     }
 
@@ -162,7 +180,7 @@ impl<V: Default + Clone> Table<V> {
     fn resize(&mut self, least: usize, mut keep: impl FnMut(&Slot<V>) -> bool) {
         let mut wanted = |slot: &Slot<V>| !slot.is_empty() && keep(slot);
         let kept = self.slots.iter().filter(|slot| wanted(slot)).count();
-        let slots = least.max((kept + kept / 4 + 1) * 5 / 4 + SLOTS_MIN);
+        let slots = least.max(slots_for(kept + kept / 4 + 1));
         let old = std::mem::replace(&mut self.slots, vec![Slot::default(); slots]);
         self.len = 0;
         for slot in old {

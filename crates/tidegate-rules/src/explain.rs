@@ -110,9 +110,9 @@ impl Rules {
                 End::NoLimit { below }
             }
             Limits::Unlimited(rule) => End::Unlimited(&tree.unlimited[rule as usize].id),
-            Limits::Some { first, end } => {
+            limits @ Limits::Some { .. } => {
                 let key = self.key_of(domain, node, entries);
-                let rules = tree.rules[first as usize..end as usize].iter();
+                let rules = tree.rules[limits.range()].iter();
                 End::Limits(
                     rules
                         .map(|rule| LimitAtEnd { rule, left_out: left_out(rule, entries, &key) })

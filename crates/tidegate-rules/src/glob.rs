@@ -2,7 +2,6 @@
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use rapidhash::v3::rapidhash_v3;
 
 /// The character that stands for anything.
 const ANY: char = '*';
@@ -150,16 +149,18 @@ impl<T: Copy> Globs<T> {
 
     /// The buckets whose beginning and end are those of a text.
     fn buckets<'s>(&'s self, text: &'s str) -> impl Iterator<Item = &'s Bucket<T>> {
+        // Shapes are in order, so that a longer beginning is hashed from where a shorter one ended.
+        let (mut hashed, mut hash) = (0, SEED);
         self.shapes.iter().filter_map(move |(first, last)| {
             if first + last > text.len() {
                 return None;
             }
-            self.bucket(text.get(..*first)?, text.get(text.len() - last..)?)
+            hash = hash_more(hash, &text.as_bytes()[hashed..*first]);
+            hashed = *first;
+            let ends = (text.get(..*first)?, text.get(text.len() - last..)?);
+            let hash = join_hashes(hash, hash_more(SEED, ends.1.as_bytes()));
+            self.table.find(hash, |bucket| bucket.ends(&self.text) == ends)
         })
-    }
-
-    fn bucket(&self, first: &str, last: &str) -> Option<&Bucket<T>> {
-        self.table.find(hash_ends(first, last), |bucket| bucket.ends(&self.text) == (first, last))
     }
 }
 
@@ -179,7 +180,21 @@ fn ends(pattern: &str) -> (&str, &str) {
 }
 
 fn hash_ends(first: &str, last: &str) -> u64 {
-    rapidhash_v3(first.as_bytes()).rotate_left(1) ^ rapidhash_v3(last.as_bytes())
+    join_hashes(hash_more(SEED, first.as_bytes()), hash_more(SEED, last.as_bytes()))
+}
+
+const SEED: u64 = 0x2d35_8dcc_aa6c_78a5;
+
+/// The hash of a text and these bytes after it, from the hash of the text.
+fn hash_more(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    })
+}
+
+fn join_hashes(first: u64, last: u64) -> u64 {
+    let wide = u128::from(first) * u128::from(last | 1);
+    (wide as u64) ^ ((wide >> 64) as u64)
 }
 
 #[cfg(test)]

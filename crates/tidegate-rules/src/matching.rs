@@ -183,7 +183,7 @@ impl Rules {
             return false;
         };
         found.ways.push((stop.node, 0..0));
-        let (first, end) = match stop.limits {
+        let limits = match stop.limits {
             Limits::None => {
                 found.reached.push(Reached::Nothing);
                 return false;
@@ -192,16 +192,17 @@ impl Rules {
                 found.reached.push(Reached::Unlimited);
                 return !tree.unlimited[rule as usize].replaces.is_empty();
             }
-            Limits::Some { first, end } => (first, end),
+            Limits::Some { .. } => stop.limits.range(),
         };
         found.reached.push(Reached::Limits);
         let shared = tree.shared_patterns(&stop);
         let key = write_key(&mut found.keys, domain, descriptor.entries, &shared);
         // Most rules are for everybody, and need not be looked at until they are asked.
-        let is_plain = stop.flags.is_plain;
+        let is_plain = stop.signs.is_plain;
         let mut replaces = false;
-        for index in first..end {
-            let rule = &tree.rules[index as usize];
+        for index in limits {
+            let rule = &tree.rules[index];
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
             if is_plain || is_met(rule, descriptor.entries.last(), found.bytes(&key)) {
                 replaces |= !is_plain && !rule.replaces.is_empty();
                 found.limits.push(Met { rule, index, descriptor: position, key: key.clone() });

@@ -6,6 +6,7 @@
 //! that is compared and all that is needed to go on.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use hashbrown::HashTable;
 use rapidhash::v3::rapidhash_v3;
@@ -28,6 +29,8 @@ pub(crate) struct Tree {
     /// Where each node was written.
     origins: Vec<Origin>,
     exact: HashTable<Edge>,
+    /// Nodes with a pattern by the text of it.
+    starred: HashMap<(u32, Box<str>, Box<str>), Stop>,
     slots: HashTable<Slot>,
     globs: Vec<Globs<Stop>>,
     /// Children whose key is a pattern, or with Lyft's matching all that are one, by parent.
@@ -51,6 +54,7 @@ pub(crate) struct Node {
     value_len: u32,
     pub(crate) limits: Limits,
     pub(crate) flags: Flags,
+    signs: Signs,
 }
 
 /// The limits of a node, as positions in `rules`, or one in `unlimited`.
@@ -61,8 +65,19 @@ pub(crate) enum Limits {
     Unlimited(u32),
     Some {
         first: u32,
-        end: u32,
+        count: u16,
     },
+}
+
+impl Limits {
+    /// The positions of limits; none of them where there are none.
+    #[inline]
+    pub(crate) fn range(self) -> Range<usize> {
+        match self {
+            Self::Some { first, count } => first as usize..first as usize + usize::from(count),
+            _ => 0..0,
+        }
+    }
 }
 
 /// A node as one comes to it: what a request needs of it.
@@ -70,34 +85,43 @@ pub(crate) enum Limits {
 pub(crate) struct Stop {
     pub(crate) node: u32,
     pub(crate) limits: Limits,
-    pub(crate) flags: Flags,
+    pub(crate) signs: Signs,
+}
+
+/// What is true of a node for those who come to it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Signs {
+    pub(crate) has_children: bool,
+    /// Some of its children are found by patterns that the key alone does not lead to.
+    pub(crate) has_wild: bool,
+    /// Its limits are for everybody: turned on, for all keys, nobody exempt, nothing replaced.
+    pub(crate) is_plain: bool,
+    /// This node or one above it shares its counter.
+    pub(crate) share_on_way: bool,
 }
 
 /// How much of a key and a value lies in the table itself.
-const INLINE: usize = 28;
+const INLINE: usize = 40;
 
-/// The way to a node by its exact value.
+/// The way to a node by its exact value. It fills a line of the cache and no more.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Edge {
     parent: u32,
-    key_len: u32,
-    value_len: u32,
-    /// The key and the value, as far as there is room; the rest is in the text of the tree.
-    text: [u8; INLINE],
+    key_len: u16,
+    value_len: u16,
     stop: Stop,
+    /// The key and the value, if there is room for them; otherwise they are with the node.
+    text: [u8; INLINE],
 }
+
+const _: () = assert!(size_of::<Edge>() == 64);
 
 /// What is true of a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags {
     pub(crate) has_value: bool,
-    pub(crate) has_children: bool,
-    pub(crate) has_wild: bool,
-    /// Its limits are for everybody: turned on, for all keys, nobody exempt, nothing replaced.
-    pub(crate) is_plain: bool,
     pub(crate) share: bool,
-    /// This node or one above it shares its counter.
-    pub(crate) share_on_way: bool,
     pub(crate) detailed_metric: bool,
     pub(crate) value_to_metric: bool,
 }
@@ -149,8 +173,8 @@ impl Tree {
 
     /// A node as one comes to it.
     pub(crate) fn stop(&self, node: u32) -> Stop {
-        let Node { limits, flags, .. } = *self.node(node);
-        Stop { node, limits, flags }
+        let Node { limits, signs, .. } = *self.node(node);
+        Stop { node, limits, signs }
     }
 
     pub(crate) fn node(&self, node: u32) -> &Node {
@@ -180,7 +204,7 @@ impl Tree {
     /// For each entry that leads to a node the pattern that shares a counter, if it is one;
     /// nothing at all if none is.
     pub(crate) fn shared_patterns(&self, stop: &Stop) -> SmallVec<[Option<Shared<'_>>; 4]> {
-        if !stop.flags.share_on_way {
+        if !stop.signs.share_on_way {
             return SmallVec::new();
         }
         let way = self.way_to(stop.node).into_iter().map(|node| self.node(node));
@@ -216,14 +240,19 @@ impl Tree {
     /// matches, else that of the key alone.
     #[inline]
     pub(crate) fn step(&self, parent: &Stop, key: &str, value: &str) -> Option<(Stop, How)> {
-        if !parent.flags.has_children {
+        if !parent.signs.has_children {
             return None;
         }
         if let Some(exact) = self.find_exact(parent.node, key, value) {
             return Some((exact, How::Value));
         }
         let slot = self.find_slot(parent.node, key);
-        let has_patterns = parent.flags.has_wild || slot.is_some_and(|slot| slot.globs != NONE);
+        if (glob::is_pattern(value) || glob::is_pattern(key))
+            && let Some(starred) = self.starred.get(&(parent.node, key.into(), value.into()))
+        {
+            return Some((*starred, How::Value));
+        }
+        let has_patterns = parent.signs.has_wild || slot.is_some_and(|slot| slot.globs != NONE);
         if has_patterns && let Some(wild) = self.find_wild(parent.node, slot, key, value) {
             return Some((wild, How::Pattern));
         }
@@ -234,8 +263,8 @@ impl Tree {
     fn find_exact(&self, parent: u32, key: &str, value: &str) -> Option<Stop> {
         let found = self.exact.find(hash(parent, key, value), |edge| {
             edge.parent == parent
-                && edge.key_len as usize == key.len()
-                && edge.value_len as usize == value.len()
+                && usize::from(edge.key_len) == key.len()
+                && usize::from(edge.value_len) == value.len()
                 && self.is_text_of(edge, key, value)
         });
         found.map(|edge| edge.stop)
@@ -332,24 +361,25 @@ impl Tree {
         for (order, draft) in (0u32..).zip(drafts) {
             let DescriptorDraft { key, value, limits, children, metadata, flags, origin } = draft;
             let limits = self.add_limits(limits);
-            let is_plain = match limits {
-                Limits::Some { first, end } => {
-                    self.rules[first as usize..end as usize].iter().all(Rule::is_plain)
-                }
-                _ => true,
-            };
-            let share_on_way = flags.share || self.node(parent).flags.share_on_way;
-            let flags = Flags { share_on_way, is_plain, ..flags };
+            let is_plain = self.rules[limits.range()].iter().all(Rule::is_plain);
+            let share_on_way = flags.share || self.node(parent).signs.share_on_way;
             let node = self.push(parent, &key, value.as_deref(), limits, flags, origin);
             if let Some(metadata) = metadata {
                 self.metadata.insert(node, metadata);
             }
-            self.nodes[parent as usize].flags.has_children = true;
+            let signs = &mut self.nodes[node as usize].signs;
+            (signs.is_plain, signs.share_on_way) = (is_plain, share_on_way);
+            self.nodes[parent as usize].signs.has_children = true;
             // What is known of a node is copied to where it is found, so its children come first.
             self.grow(node, children);
             let stop = self.stop(node);
-            if let Some(value) = &value {
-                self.insert_exact(parent, &key, value, stop);
+            match &value {
+                // A pattern is found by its own text too, if somebody writes a star.
+                Some(value) if glob::is_pattern(value) || glob::is_pattern(&key) => {
+                    self.starred.insert((parent, key.clone(), value.clone()), stop);
+                }
+                Some(value) => self.insert_exact(parent, &key, value, stop),
+                None => {}
             }
             if glob::is_pattern(&key) || value.as_deref().is_some_and(glob::is_pattern) {
                 self.patterns.push((parent, node));
@@ -379,10 +409,10 @@ impl Tree {
             self.slot(parent, &key, node).globs = index;
         }
         if !wild_keys.is_empty() {
-            self.nodes[parent as usize].flags.has_wild = true;
+            self.nodes[parent as usize].signs.has_wild = true;
             self.wild.insert(parent, Wild::Keys(wild_keys));
         } else if !joined.is_empty() {
-            self.nodes[parent as usize].flags.has_wild = true;
+            self.nodes[parent as usize].signs.has_wild = true;
             self.wild.insert(parent, Wild::Joined(Globs::new(joined)));
         }
     }
@@ -397,7 +427,8 @@ impl Tree {
             }
             LimitsDraft::Some(rules) => {
                 self.rules.extend(rules);
-                Limits::Some { first, end: u32::try_from(self.rules.len()).unwrap_or(NONE) }
+                let count = self.rules.len() - first as usize;
+                Limits::Some { first, count: u16::try_from(count).unwrap_or(u16::MAX) }
             }
         }
     }
@@ -424,6 +455,7 @@ impl Tree {
             value_len: narrow(value.map_or(0, str::len)),
             limits,
             flags: Flags { has_value: value.is_some(), ..flags },
+            signs: Signs::default(),
         });
         self.origins.push(origin);
         index
@@ -434,7 +466,10 @@ impl Tree {
         let parts = key.bytes().chain(value.bytes());
         text.iter_mut().zip(parts).for_each(|(place, byte)| *place = byte);
         let node = self.node(stop.node);
-        let edge = Edge { parent, key_len: node.key_len, value_len: node.value_len, text, stop };
+        // Longer than that no way to a descriptor may be, and a file that has one is refused.
+        let narrow = |length: u32| u16::try_from(length).unwrap_or(u16::MAX);
+        let (key_len, value_len) = (narrow(node.key_len), narrow(node.value_len));
+        let edge = Edge { parent, key_len, value_len, stop, text };
         let Self { exact, nodes, text, .. } = self;
         exact.insert_unique(hash(parent, key, value), edge, |edge| {
             let node = &nodes[edge.stop.node as usize];

@@ -43,6 +43,9 @@ pub(crate) fn read_file<'t>(reader: &mut Reader<'_, 't>, text: &'t str) -> Optio
 /// above many limits would take its length as often.
 const WAY_BYTES_MAX: usize = 4096;
 
+/// How many limits a descriptor may have: a request asks all of them.
+const LIMITS_MAX: usize = 1000;
+
 const START: Place = Place { line: 1, column: 1 };
 
 /// A syntax error in the form of Lyft's YAML library.
@@ -236,7 +239,15 @@ fn read_limits<'t>(
     let mut rules: Vec<Rule> = Vec::new();
     let mut counters = HashSet::new();
     let path = fields.path.key("rate_limits");
-    for (index, item) in reader.list(fields, "rate_limits").iter().enumerate() {
+    let list = reader.list(fields, "rate_limits");
+    if list.len() > LIMITS_MAX {
+        let at = At::new(fields.place_of("rate_limits"), fields.path).wide("rate_limits");
+        reader.error(
+            at,
+            format!("{} limits on one descriptor; the most is {LIMITS_MAX}", list.len()),
+        );
+    }
+    for (index, item) in list.iter().take(LIMITS_MAX).enumerate() {
         let path = path.index(index);
         if !reader.is_map(item, &path) {
             continue;

@@ -185,7 +185,7 @@ impl Report {
                 }));
             }
             if step.more > 0 {
-                self.line(format!("    - and {} more", step.more));
+                self.line(format!("    - and {}", load::counted(step.more, "other rule")));
             }
             steps.push(json!({ "key": step.key, "value": step.value, "candidates": candidates }));
         }

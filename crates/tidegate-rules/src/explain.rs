@@ -29,7 +29,7 @@ pub struct Step {
     pub value: String,
     /// The rule that was taken, with the reason.
     pub taken: Option<Candidate>,
-    /// Rules that were not, with the reasons; those with the same key first.
+    /// Rules that were not, with the reasons: those for the same key, or any where none is.
     pub others: Vec<Candidate>,
     /// How many more there are.
     pub more: usize,
@@ -145,18 +145,19 @@ fn explain_step(tree: &Tree, parent: u32, entry: &Entry<'_>, next: Option<(u32, 
         };
         candidate(tree, node, why)
     });
-    let mut others: Vec<(bool, u32)> = tree
-        .children(parent)
-        .filter(|child| next.is_none_or(|(node, _)| node != *child))
-        .map(|child| (tree.key(tree.node(child)) != entry.key, child))
-        .collect();
-    others.sort_by_key(|(other_key, _)| *other_key);
-    let more = others.len().saturating_sub(OTHERS_MAX);
+    let mut others: Vec<u32> =
+        tree.children(parent).filter(|child| next.is_none_or(|(node, _)| node != *child)).collect();
+    let count = others.len();
+    let is_near = |child: &u32| glob::matches(tree.key(tree.node(*child)), entry.key);
+    if taken.is_some() || others.iter().any(is_near) {
+        others.retain(is_near);
+    }
+    others.truncate(OTHERS_MAX);
+    let more = count - others.len();
     let how = next.map(|(_, how)| how);
     let others = others
         .into_iter()
-        .take(OTHERS_MAX)
-        .map(|(_, child)| candidate(tree, child, &why_not(tree, tree.node(child), entry, how)));
+        .map(|child| candidate(tree, child, &why_not(tree, tree.node(child), entry, how)));
     Step {
         key: entry.key.to_owned(),
         value: entry.value.to_owned(),

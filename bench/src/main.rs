@@ -22,8 +22,8 @@ fn main() {
             matching::run(1, 1_000);
         }
         ["matching"] => matching::run(9, 200_000),
-        // Finding alone, for a profiler to look at.
-        ["matching", rules] => matching::only(number(rules)),
+        // Finding or deciding alone, for a profiler to look at.
+        ["matching", what, rules] => matching::only(what, number(rules)),
         ["quick"] => speed::run(speed::Length::Quick),
         ["speed"] => speed::run(speed::Length::Full),
         ["memory"] => memory::run(),

@@ -33,9 +33,14 @@ pub fn run(rounds: usize, requests: usize) {
     }
 }
 
-/// Finds the limits of requests with one descriptor, and nothing else.
-pub fn only(rules: usize) {
-    println!("{:.0} ns", Set::new(rules).find(20_000_000, 1));
+/// Finds the limits of requests with one descriptor, or decides them, and nothing else.
+pub fn only(what: &str, rules: usize) {
+    let set = Set::new(rules);
+    let ns = match what {
+        "find" => set.find(20_000_000, 1),
+        _ => set.decide(20_000_000, 1),
+    };
+    println!("{ns:.0} ns");
 }
 
 fn row(what: &str, sets: &[Set], rounds: usize, descriptors: usize, measure: impl Fn(&Set) -> f64) {

@@ -43,6 +43,8 @@ pub mod files;
 mod holder;
 mod key;
 mod limiter;
+#[cfg(feature = "rules")]
+pub mod lyft;
 mod observer;
 mod policy;
 mod request;

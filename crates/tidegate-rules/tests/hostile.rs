@@ -205,6 +205,17 @@ fn what_grows_with_the_square_is_bounded() {
         text.push_str("  - {requests_per_unit: 1, unit: day}\n");
     }
     assert!(soon(&text).is_ok());
+    // Many limits, and many who are exempt from all of them.
+    let many: Vec<String> = (0..20_000).map(|n| format!("v{n}")).collect();
+    let many = many.join(", ");
+    let limits = "  - {requests_per_unit: 1, unit: day, exempt: [one]}\n".repeat(20_000);
+    for above in [
+        "defaults: {exempt: [EXEMPT]}\ndescriptors:\n- key: k\n",
+        "descriptors:\n- key: k\n  exempt: [EXEMPT]\n",
+    ] {
+        let above = above.replace("EXEMPT", &many);
+        assert!(soon(&format!("domain: d\n{above}  rate_limits:\n{limits}")).is_ok());
+    }
     // Patterns that begin and end alike, as keys and as values.
     for way in ["key: '*x{n}*'", "key: k, value: '*x{n}*'"] {
         let mut text = "domain: d\ndescriptors:\n".to_owned();

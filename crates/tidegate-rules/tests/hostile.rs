@@ -216,6 +216,12 @@ fn what_grows_with_the_square_is_bounded() {
         let above = above.replace("EXEMPT", &many);
         assert!(soon(&format!("domain: d\n{above}  rate_limits:\n{limits}")).is_ok());
     }
+    // Many rules, and many requests that lead to none of them.
+    let mut text = "domain: d\ndescriptors:\n".to_owned();
+    (0..50_000).for_each(|n| text.push_str(&format!("- {{key: rule{n}}}\n")));
+    text.push_str("http:\n");
+    (0..50_000).for_each(|n| text.push_str(&format!("- descriptors: [{{other{n}: x}}]\n")));
+    assert!(soon(&text).is_ok());
     // Patterns that begin and end alike, as keys and as values.
     for way in ["key: '*x{n}*'", "key: k, value: '*x{n}*'"] {
         let mut text = "domain: d\ndescriptors:\n".to_owned();

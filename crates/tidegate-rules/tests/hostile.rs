@@ -55,6 +55,41 @@ fn a_billion_laughs() {
     let _ = soon(&text);
 }
 
+/// 2 KB of aliases within aliases stayed below the bound on values and took nine seconds to read.
+#[test]
+fn a_million_laughs() {
+    let many = |alias: &str, times| vec![alias; times].join(", ");
+    let laughs = |times| {
+        format!(
+            "domain: d
+metadata: &a {{key: a, descriptors: [{}]}}
+metadata: &b {{key: b, descriptors: [{}]}}
+descriptors: [{}]
+",
+            many("{key: k, rate_limit: {unit: minutes}}", times),
+            many("*a", times),
+            many("*b", times),
+        )
+    };
+    refused(&laughs(120), "document contains excessive aliasing");
+    refused(&laughs(20), "duplicate descriptor composite key");
+    // A long text by many aliases: segments of a path were compared with each other, and of what
+    // is wrong with a template all was looked into.
+    let path: String = (0..3000).map(|n| format!("/{{a{n}}}")).collect();
+    let template = "${x}".repeat(3000);
+    for entry in [
+        format!("match: {{path: '{path}'}}, final: true"),
+        format!("descriptors: [{{a: '{template}'}}]"),
+    ] {
+        let _ = soon(&format!("domain: d\nhttp: [&e {{{entry}}}, {}]\n", many("*e", 800)));
+    }
+    let pairs: String = (0..3000).map(|n| format!("a{n}: b, ")).collect();
+    let _ = soon(&format!(
+        "domain: d\nhttp: [&e {{descriptors: [{{{pairs}}}]}}, {}]\n",
+        many("*e", 200)
+    ));
+}
+
 #[test]
 fn a_long_text_a_million_times() {
     let long = "x".repeat(1 << 20);

@@ -17,9 +17,9 @@ pub(crate) const DEPTH_MAX: usize = 100;
 /// The most nodes, counted as if every alias were written out.
 pub(crate) const NODES_MAX: u64 = 16_000_000;
 
-/// The most nodes that aliases add to those that are written, and the share of all that is more
-/// than that. Lyft's YAML library refuses less than this, and below it a file of a few lines is
-/// read in less than a second.
+/// The most nodes that aliases may add to those that are written; in a large file this share of all
+/// instead, if that is more. Lyft's YAML library stops earlier, save that it does not count the
+/// length of texts. A file of a few lines then takes about a second at worst.
 const ALIASED_MAX: u64 = 1_250_000;
 const ALIASED_SHARE: u64 = 10;
 

@@ -327,11 +327,17 @@ impl<'a> At<'a> {
     }
 }
 
-/// A text that is kept, without the rest of one that nobody would read.
+/// A text that is kept, without the rest of one that nobody would read. What a terminal would obey
+/// is shown and not sent: names and values in messages may hold anything.
 fn cut(mut text: String) -> String {
     if text.len() > KEPT_BYTES_MAX {
         text.truncate(beginning(&text, KEPT_BYTES_MAX).len());
         text.push('…');
+    }
+    let is_order = |c: char| c.is_control() && c != '\n';
+    if text.contains(is_order) {
+        let show = |c: char| if is_order(c) { c.escape_default().to_string() } else { c.into() };
+        text = text.chars().map(show).collect();
     }
     text
 }

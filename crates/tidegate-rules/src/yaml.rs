@@ -17,6 +17,12 @@ pub(crate) const DEPTH_MAX: usize = 100;
 /// The most nodes, counted as if every alias were written out.
 pub(crate) const NODES_MAX: u64 = 16_000_000;
 
+/// The most nodes that aliases may add to those that are written; in a large file this share of all
+/// instead, if that is more. Lyft's YAML library stops earlier, save that it does not count the
+/// length of texts. A file of a few lines then takes about a second at worst.
+const ALIASED_MAX: u64 = 1_250_000;
+const ALIASED_SHARE: u64 = 10;
+
 /// How many bytes of text count as one more node, so that what aliases unfold to is bounded too.
 const NODE_BYTES: usize = 16;
 /// How much of a value is shown in a message.
@@ -45,6 +51,8 @@ pub(crate) struct Node<'t> {
     pub(crate) kind: Kind<'t>,
     /// How many nodes there are from here down, aliases unfolded.
     size: u64,
+    /// How many of them are there by an alias.
+    aliased: u64,
     height: usize,
 }
 
@@ -113,12 +121,11 @@ impl<'t> Document<'t> {
                 message: error.info(),
             })?;
             if builder.documents > 0 && matches!(event, Event::DocumentStart(..)) {
-                let second = Some(Place::of(&span));
-                return Ok(Self { root: builder.root, second });
+                return builder.finish(Some(Place::of(&span)));
             }
             builder.take(event, Place::of(&span))?;
         }
-        Ok(Self { root: builder.root, second: None })
+        builder.finish(None)
     }
 }
 
@@ -128,6 +135,7 @@ struct Open<'t> {
     anchor: usize,
     is_map: bool,
     items: Vec<Rc<Node<'t>>>,
+    aliased: u64,
 }
 
 #[derive(Default)]
@@ -138,6 +146,8 @@ struct Builder<'t> {
     documents: usize,
     /// How many nodes were read, aliases not unfolded.
     read: u64,
+    /// The alias of the most nodes, and how many these are.
+    largest: Option<(u64, Place)>,
 }
 
 impl<'t> Builder<'t> {
@@ -148,14 +158,14 @@ impl<'t> Builder<'t> {
                 let is_plain = style == ScalarStyle::Plain && !tag.is_some_and(|tag| is_text(&tag));
                 let size = 1 + (text.len() / NODE_BYTES) as u64;
                 let kind = Kind::Scalar(Scalar { text, is_plain });
-                self.add(Node { place, kind, size, height: 0 }, anchor)
+                self.add(Node { place, kind, size, aliased: 0, height: 0 }, anchor)
             }
             Event::SequenceStart(_, anchor, _) => {
-                self.open.push(Open { place, anchor, is_map: false, items: Vec::new() });
+                self.open(place, anchor, false);
                 Ok(())
             }
             Event::MappingStart(_, anchor, _) => {
-                self.open.push(Open { place, anchor, is_map: true, items: Vec::new() });
+                self.open(place, anchor, true);
                 Ok(())
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
@@ -164,7 +174,11 @@ impl<'t> Builder<'t> {
                     let message = "an alias stands inside what it refers to".to_owned();
                     return Err(YamlError { place, message });
                 };
-                self.put(node)
+                if self.largest.is_none_or(|(size, _)| size < node.size) {
+                    self.largest = Some((node.size, place));
+                }
+                let aliased = node.size;
+                self.put(node, aliased)
             }
             Event::DocumentEnd => {
                 self.documents += 1;
@@ -174,8 +188,14 @@ impl<'t> Builder<'t> {
         }
     }
 
+    fn open(&mut self, place: Place, anchor: usize, is_map: bool) {
+        self.open.push(Open { place, anchor, is_map, items: Vec::new(), aliased: 0 });
+    }
+
     fn close(&mut self) -> Result<(), YamlError> {
-        let Some(Open { place, anchor, is_map, items }) = self.open.pop() else { return Ok(()) };
+        let Some(Open { place, anchor, is_map, items, aliased }) = self.open.pop() else {
+            return Ok(());
+        };
         let size = items.iter().fold(1u64, |size, item| size.saturating_add(item.size));
         let height = 1 + items.iter().map(|item| item.height).max().unwrap_or(0);
         if size > NODES_MAX {
@@ -186,7 +206,7 @@ impl<'t> Builder<'t> {
             return Err(YamlError { place, message });
         }
         let kind = if is_map { Kind::Map(pairs(items)) } else { Kind::List(items) };
-        self.add(Node { place, kind, size, height }, anchor)
+        self.add(Node { place, kind, size, aliased, height }, anchor)
     }
 
     fn add(&mut self, node: Node<'t>, anchor: usize) -> Result<(), YamlError> {
@@ -199,16 +219,35 @@ impl<'t> Builder<'t> {
         if anchor != 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
-        self.put(node)
+        let aliased = node.aliased;
+        self.put(node, aliased)
     }
 
-    fn put(&mut self, node: Rc<Node<'t>>) -> Result<(), YamlError> {
+    fn put(&mut self, node: Rc<Node<'t>>, aliased: u64) -> Result<(), YamlError> {
         match self.open.last_mut() {
-            Some(open) => open.items.push(node),
+            Some(open) => {
+                open.items.push(node);
+                open.aliased = open.aliased.saturating_add(aliased);
+            }
             None if self.root.is_none() => self.root = Some(node),
             None => {}
         }
         Ok(())
+    }
+}
+
+impl<'t> Builder<'t> {
+    fn finish(self, second: Option<Place>) -> Result<Document<'t>, YamlError> {
+        let (size, aliased) = self.root.as_ref().map_or((0, 0), |root| (root.size, root.aliased));
+        match self.largest {
+            Some((_, place)) if aliased > ALIASED_MAX.max(size / ALIASED_SHARE) => {
+                let message = format!(
+                    "document contains excessive aliasing: {aliased} values more than are written"
+                );
+                Err(YamlError { place, message })
+            }
+            _ => Ok(Document { root: self.root, second }),
+        }
     }
 }
 

@@ -55,6 +55,41 @@ fn a_billion_laughs() {
     let _ = soon(&text);
 }
 
+/// 2 KB of aliases within aliases stayed below the bound on values and took nine seconds to read.
+#[test]
+fn a_million_laughs() {
+    let many = |alias: &str, times| vec![alias; times].join(", ");
+    let laughs = |times| {
+        format!(
+            "domain: d
+metadata: &a {{key: a, descriptors: [{}]}}
+metadata: &b {{key: b, descriptors: [{}]}}
+descriptors: [{}]
+",
+            many("{key: k, rate_limit: {unit: minutes}}", times),
+            many("*a", times),
+            many("*b", times),
+        )
+    };
+    refused(&laughs(120), "document contains excessive aliasing");
+    refused(&laughs(20), "duplicate descriptor composite key");
+    // A long text by many aliases: segments of a path were compared with each other, and of what
+    // is wrong with a template all was looked into.
+    let path: String = (0..3000).map(|n| format!("/{{a{n}}}")).collect();
+    let template = "${x}".repeat(3000);
+    for entry in [
+        format!("match: {{path: '{path}'}}, final: true"),
+        format!("descriptors: [{{a: '{template}'}}]"),
+    ] {
+        let _ = soon(&format!("domain: d\nhttp: [&e {{{entry}}}, {}]\n", many("*e", 800)));
+    }
+    let pairs: String = (0..3000).map(|n| format!("a{n}: b, ")).collect();
+    let _ = soon(&format!(
+        "domain: d\nhttp: [&e {{descriptors: [{{{pairs}}}]}}, {}]\n",
+        many("*e", 200)
+    ));
+}
+
 #[test]
 fn a_long_text_a_million_times() {
     let long = "x".repeat(1 << 20);
@@ -204,6 +239,23 @@ fn what_grows_with_the_square_is_bounded() {
     for _ in 0..50_000 {
         text.push_str("  - {requests_per_unit: 1, unit: day}\n");
     }
+    assert!(soon(&text).is_ok());
+    // Many limits, and many who are exempt from all of them.
+    let many: Vec<String> = (0..20_000).map(|n| format!("v{n}")).collect();
+    let many = many.join(", ");
+    let limits = "  - {requests_per_unit: 1, unit: day, exempt: [one]}\n".repeat(20_000);
+    for above in [
+        "defaults: {exempt: [EXEMPT]}\ndescriptors:\n- key: k\n",
+        "descriptors:\n- key: k\n  exempt: [EXEMPT]\n",
+    ] {
+        let above = above.replace("EXEMPT", &many);
+        assert!(soon(&format!("domain: d\n{above}  rate_limits:\n{limits}")).is_ok());
+    }
+    // Many rules, and many requests that lead to none of them.
+    let mut text = "domain: d\ndescriptors:\n".to_owned();
+    (0..50_000).for_each(|n| text.push_str(&format!("- {{key: rule{n}}}\n")));
+    text.push_str("http:\n");
+    (0..50_000).for_each(|n| text.push_str(&format!("- descriptors: [{{other{n}: x}}]\n")));
     assert!(soon(&text).is_ok());
     // Patterns that begin and end alike, as keys and as values.
     for way in ["key: '*x{n}*'", "key: k, value: '*x{n}*'"] {

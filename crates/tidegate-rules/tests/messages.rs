@@ -70,6 +70,22 @@ rules.yaml:5:7: config error, unknown key 'unlimied'
     );
 }
 
+/// A key could bring an escape sequence, and the report sent it to the terminal.
+#[test]
+fn what_a_terminal_would_obey_is_shown() {
+    says(
+        "domain: api
+\"\\e[2Jun\\tit\": 5
+",
+        "\
+rules.yaml:2:1: config error, unknown key '\\u{1b}[2Jun\\tit'
+  2 | \"\\e[2Jun\\tit\": 5
+    | ^^^^^^^^^
+  hint: one of `domain`, `descriptors`, `http`, `defaults`
+",
+    );
+}
+
 #[test]
 fn ratelimit() {
     says(

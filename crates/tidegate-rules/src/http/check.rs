@@ -6,6 +6,11 @@ use crate::draft::{DescriptorDraft, DomainDraft, LimitsDraft};
 use crate::glob;
 use crate::rules::{File, Options};
 
+/// How many descriptors are compared with how many rules, one by one: the product of both.
+const COMPARED_MAX: usize = 20_000_000;
+/// Among how many keys the one that was probably meant is looked for.
+const SUGGESTED_FROM_MAX: usize = 1000;
+
 /// Warns of entries that are never reached, and of descriptors that lead to no rule.
 pub(crate) fn warn<'t>(
     domain: &DomainDraft,
@@ -17,6 +22,8 @@ pub(crate) fn warn<'t>(
     if !findings.report.is_ok() {
         return;
     }
+    let templates = domain.http.iter().map(|entry| entry.descriptors.len()).sum::<usize>();
+    let is_compared = templates.saturating_mul(count(&domain.descriptors)) <= COMPARED_MAX;
     let mut last: Option<&HttpEntry> = None;
     for entry in &domain.http {
         let file = files[entry.origin.file as usize];
@@ -32,7 +39,7 @@ pub(crate) fn warn<'t>(
             findings.warn(at, "this entry is never reached");
             continue;
         }
-        for template in &entry.descriptors {
+        for template in entry.descriptors.iter().filter(|_| is_compared) {
             let Some(why) = why_nowhere(domain, template, options.lyft_compat) else { continue };
             let path = path.key("descriptors");
             let path = path.index(template.position);
@@ -43,6 +50,10 @@ pub(crate) fn warn<'t>(
             last = Some(entry);
         }
     }
+}
+
+fn count(drafts: &[DescriptorDraft]) -> usize {
+    drafts.iter().map(|draft| 1 + count(&draft.children)).sum()
 }
 
 /// Why a descriptor can lead to no rule; nothing, if it can.
@@ -86,7 +97,8 @@ fn why_no_step(
         let value = entry.value.literal().unwrap_or_default();
         return format!("no rule{after} has the key `{key}` with the value `{value}`");
     }
-    let known = match nearest(key, keys.iter().copied()) {
+    let candidates: &[&str] = if keys.len() <= SUGGESTED_FROM_MAX { &keys } else { &[] };
+    let known = match nearest(key, candidates.iter().copied()) {
         Some(near) => format!("; did you mean `{near}`?"),
         None if keys.is_empty() || keys.len() > 12 => String::new(),
         None => format!("; there are {}", list(&keys)),

@@ -1,5 +1,8 @@
 //! Patterns of paths.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use super::escape;
 use super::path::NormalPath;
 use crate::glob;
@@ -67,13 +70,14 @@ impl PathPattern {
             _ => (Some(inner).filter(|_| text != "/"), false),
         };
         let mut segments: Vec<Segment> = Vec::new();
+        let mut names: HashSet<Box<str>> = HashSet::new();
         for raw in inner.into_iter().flat_map(|inner| inner.split('/')) {
             let segment = Segment::parse(raw).map_err(|(why, hint)| {
                 let wrong = wrong(why);
                 if hint.is_empty() { wrong } else { wrong.hint(hint) }
             })?;
             if let Segment::Name(name) = &segment
-                && segments.contains(&segment)
+                && !names.insert(name.clone())
             {
                 return Err(wrong(&format!("two segments are named `{{{name}}}`")));
             }
@@ -141,9 +145,13 @@ impl Segment {
         if raw.contains(['{', '}']) {
             return Self::parse_name(raw);
         }
-        let (mut bytes, mut text) = (Vec::new(), String::new());
-        escape::decode(raw, false, &mut bytes);
-        escape::push_lossy(&mut text, &bytes);
+        let mut text = Cow::Borrowed(raw);
+        if raw.contains('%') {
+            let mut bytes = Vec::new();
+            escape::decode(raw, false, &mut bytes);
+            text.to_mut().clear();
+            escape::push_lossy(text.to_mut(), &bytes);
+        }
         if matches!(&*text, "." | "..") {
             return Err(("`.` and `..` are resolved in requests, so it would match none", ""));
         }

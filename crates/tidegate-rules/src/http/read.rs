@@ -1,5 +1,8 @@
 //! Reads the `http` section.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use super::entry::{Conditions, DescriptorTemplate, EntryTemplate, HttpEntry};
 use super::pattern::{PathPattern, Wrong};
 use super::request::is_token;
@@ -8,6 +11,9 @@ use crate::diagnostic::{At, Path, list, nearest};
 use crate::field::{HTTP, MATCH};
 use crate::read::{Fields, Reader};
 use crate::yaml::{Kind, Node, Place};
+
+/// Among how many names of segments the one that was probably meant is looked for.
+const SUGGESTED_FROM_MAX: usize = 50;
 
 /// Reads the `http` section.
 pub(crate) fn read<'t>(reader: &mut Reader<'_, 't>, root: &Fields<'_, 't>) -> Vec<HttpEntry> {
@@ -60,7 +66,7 @@ fn find_segment(path: Option<&PathPattern>, name: &str) -> Result<usize, Wrong> 
         let shown = pattern.as_str();
         let wrong =
             Wrong::new(format!("`{shown}` has no segment `{{{name}}}` for `${{path.{name}}}`"));
-        let names: Vec<&str> = pattern.names().collect();
+        let names: Vec<&str> = pattern.names().take(SUGGESTED_FROM_MAX).collect();
         match nearest(name, names.iter().copied()) {
             Some(near) => wrong.hint(format!("did you mean `${{path.{near}}}`?")),
             None if names.is_empty() => wrong.hint("`{name}` in a path names a segment"),
@@ -325,6 +331,7 @@ fn read_pairs<'n, 't>(
         return None;
     };
     let mut pairs: Vec<Pair<'n, 't>> = Vec::with_capacity(found.len());
+    let mut names: HashSet<Cow<'n, str>> = HashSet::with_capacity(found.len());
     for (key, value) in found {
         let Some(scalar) = key.scalar() else {
             reader.error(At::new(key.place, path), "a key has to be text");
@@ -332,13 +339,13 @@ fn read_pairs<'n, 't>(
         };
         let name = &*scalar.text;
         let at = At::new(key.place, path).wide(name);
-        let same = |pair: &Pair<'_, '_>| match fold {
-            Fold::Yes => pair.key.eq_ignore_ascii_case(name),
-            Fold::No => pair.key == name,
+        let folded = match fold {
+            Fold::Yes => Cow::Owned(name.to_ascii_lowercase()),
+            Fold::No => Cow::Borrowed(name),
         };
         if scalar.is_plain && name == "<<" {
             reader.error(at, format!("nothing can be merged into {what}; write it out"));
-        } else if pairs.iter().any(same) {
+        } else if !names.insert(folded) {
             reader.error(at, format!("`{name}` is given twice"));
         } else {
             pairs.push(Pair { key: name, place: key.place, value });

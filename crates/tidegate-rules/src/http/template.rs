@@ -43,6 +43,9 @@ pub(crate) enum Variable {
     Jwt(Box<str>),
 }
 
+/// How much of what is wrong with one template is said.
+const WRONG_MAX: usize = 10;
+
 /// The variables, as they are listed for people.
 const VARIABLES: [&str; 10] = [
     "client_ip",
@@ -79,12 +82,12 @@ const ALIASES: [(&str, &str); 12] = [
 pub(crate) type Segments<'a> = &'a dyn Fn(&str) -> Result<usize, Wrong>;
 
 impl Template {
-    /// Reads a template, or says all that is wrong with it.
+    /// Reads a template, or says what is wrong with it.
     pub(crate) fn parse(source: &str, segments: Segments<'_>) -> Result<Self, Vec<Wrong>> {
         let (mut parts, mut wrong) = (Vec::new(), Vec::new());
         let mut text = String::new();
         let mut rest = source;
-        while let Some(at) = rest.find("${") {
+        while let Some(at) = rest.find("${").filter(|_| wrong.len() < WRONG_MAX) {
             let (before, after) = (&rest[..at], &rest[at + 2..]);
             if let Some(before) = before.strip_suffix('$') {
                 text.push_str(before);

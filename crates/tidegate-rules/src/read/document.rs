@@ -8,6 +8,7 @@ use super::limit::{Around, Common, Reading};
 use super::map::{FIRST_LINE, Fields, Reader};
 use crate::diagnostic::{At, Path};
 use crate::draft::{DescriptorDraft, DomainDraft, LimitsDraft};
+use crate::exempt::Exempt;
 use crate::field::{self, DESCRIPTOR};
 use crate::rule::Rule;
 use crate::tree::Flags;
@@ -65,7 +66,7 @@ fn read_root<'t>(reader: &mut Reader<'_, 't>, root: &Node<'t>) -> Option<DomainD
         Some(node) => {
             let path = path.key("defaults");
             let found = reader.fields(node, &field::DEFAULTS, &path);
-            found.map(|fields| reader.common(&fields, &field::DEFAULTS)).unwrap_or_default()
+            found.map(|fields| reader.common(&fields, &field::DEFAULTS, None)).unwrap_or_default()
         }
         None => Common::default(),
     };
@@ -187,6 +188,7 @@ fn read_descriptor<'t>(
     let enabled = reader.flag(&fields, "enabled").unwrap_or(true);
     let percent_bp = reader.share(&fields);
     let exempt = reader.texts(&fields, "exempt");
+    let exempt = Exempt::within(way.defaults.exempt.as_ref(), &exempt);
     let around = Around {
         id: &way.id,
         counter: &way.counter,
@@ -194,7 +196,7 @@ fn read_descriptor<'t>(
         quota,
         enabled,
         percent_bp,
-        exempt: &exempt,
+        exempt: exempt.as_ref(),
         defaults: way.defaults,
     };
     let limits = read_limits(reader, &fields, &around);

@@ -29,7 +29,7 @@ pub(crate) struct Common {
     soft: Option<SoftSpec>,
     count_rejected: Option<bool>,
     on_store_error: Option<OnStoreError>,
-    exempt: Vec<Box<str>>,
+    pub(crate) exempt: Option<Arc<Exempt>>,
     shadow: Option<bool>,
     percent_bp: Option<u16>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Around<'a> {
     pub(crate) quota: bool,
     pub(crate) enabled: bool,
     pub(crate) percent_bp: Option<u16>,
-    pub(crate) exempt: &'a [&'a str],
+    pub(crate) exempt: Option<&'a Arc<Exempt>>,
     pub(crate) defaults: &'a Common,
 }
 
@@ -56,7 +56,14 @@ pub(crate) enum Reading {
 
 impl<'t> Reader<'_, 't> {
     /// The fields that limits and defaults have in common.
-    pub(crate) fn common(&mut self, fields: &Fields<'_, 't>, shape: &'static Shape) -> Common {
+    ///
+    /// Who is exempt from all limits around these is exempt here too.
+    pub(crate) fn common(
+        &mut self,
+        fields: &Fields<'_, 't>,
+        shape: &'static Shape,
+        exempt_around: Option<&Arc<Exempt>>,
+    ) -> Common {
         let algorithm = self.word(fields, shape, "algorithm");
         let refill = self.word(fields, shape, "refill").map(|word| match word {
             "interval" => Refill::Interval,
@@ -93,7 +100,7 @@ impl<'t> Reader<'_, 't> {
             soft: self.soft(fields),
             count_rejected: self.flag(fields, "count_rejected"),
             on_store_error,
-            exempt: self.texts(fields, "exempt").into_iter().map(Into::into).collect(),
+            exempt: Exempt::within(exempt_around, &self.texts(fields, "exempt")),
             shadow: self.flag(fields, "shadow_mode"),
             percent_bp: self.share(fields),
         }
@@ -175,7 +182,7 @@ impl<'t> Reader<'_, 't> {
             let origin = self.origin(fields.place);
             return Some(Reading::Unlimited(Unlimited { id, replaces, origin }));
         }
-        let own = self.common(fields, &field::LIMIT);
+        let own = self.common(fields, &field::LIMIT, around.exempt);
         if position.is_none() && fields.has("shadow_mode") {
             let at = At::new(fields.place_of("shadow_mode"), fields.path).wide("shadow_mode");
             let at = at.hint("write it beside `rate_limit`, one level up");
@@ -197,8 +204,6 @@ impl<'t> Reader<'_, 't> {
             }
         };
         let excess = self.excess(fields, &spec);
-        let exempt = own.exempt.iter().chain(&around.defaults.exempt).map(|entry| &**entry);
-        let exempt = Exempt::new(exempt.chain(around.exempt.iter().copied()));
         Some(Reading::Limit(Box::new(Rule {
             id,
             counter: counter_of(around.counter, name, position),
@@ -220,7 +225,7 @@ impl<'t> Reader<'_, 't> {
             percent_bp: (own.percent_bp.or(around.percent_bp))
                 .or(around.defaults.percent_bp)
                 .unwrap_or(10_000),
-            exempt: (!exempt.is_empty()).then(|| Arc::new(exempt)),
+            exempt: own.exempt,
             origin: self.origin(fields.place),
         })))
     }

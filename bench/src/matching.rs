@@ -1,8 +1,8 @@
 //! What it costs to find the limits of a request, for any number of rules.
 //!
 //! The rules are spread as in real files: a third of them exact values below one key, a third
-//! nested two deep, a third patterns. Requests are drawn evenly over all rules, which is the worst
-//! case for the caches.
+//! nested two deep, a third patterns. Requests are drawn over the rules as traffic is, skewed (the
+//! n-th rule gets 1/n of what the first one gets), and evenly, which is the worst case for caches.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -14,28 +14,31 @@ use tidegate::{Query, RuleLimiter};
 const RULES: [usize; 3] = [10, 1_000, 100_000];
 const DESCRIPTORS: [usize; 3] = [1, 2, 5];
 
-/// Prints the table. `rounds` rounds of `requests` each; the middle one counts.
+/// Prints the tables. `rounds` rounds of `requests` each; the middle one counts.
 pub fn run(rounds: usize, requests: usize) {
-    println!("## Matching: ns per request, the middle of {rounds} rounds\n");
-    println!("| descriptors | what | 10 rules | 1,000 rules | 100,000 rules | 100,000 to 10 |");
-    println!("| --- | --- | --- | --- | --- | --- |");
-    let sets: Vec<Set> = RULES.into_iter().map(Set::new).collect();
-    for descriptors in DESCRIPTORS {
-        row("the request alone", &sets, rounds, descriptors, |set| {
-            set.nothing(requests, descriptors)
-        });
-    }
-    for descriptors in DESCRIPTORS {
-        row("find the limits", &sets, rounds, descriptors, |set| set.find(requests, descriptors));
-    }
-    for descriptors in DESCRIPTORS {
-        row("and decide", &sets, rounds, descriptors, |set| set.decide(requests, descriptors));
+    for (how, skewed) in [("skewed", true), ("drawn evenly", false)] {
+        println!("## Matching, rules {how}: ns per request, the middle of {rounds} rounds\n");
+        println!("| descriptors | what | 10 rules | 1,000 rules | 100,000 rules | 100,000 to 10 |");
+        println!("| --- | --- | --- | --- | --- | --- |");
+        let sets: Vec<Set> = RULES.into_iter().map(|count| Set::new(count, skewed)).collect();
+        type Measure = fn(&Set, usize, usize) -> f64;
+        let measures: [(&str, Measure); 3] = [
+            ("the request alone", Set::nothing),
+            ("find the limits", Set::find),
+            ("and decide", Set::decide),
+        ];
+        for (what, measure) in measures {
+            for descriptors in DESCRIPTORS {
+                row(what, &sets, rounds, descriptors, |set| measure(set, requests, descriptors));
+            }
+        }
+        println!();
     }
 }
 
 /// Finds the limits of requests with one descriptor, or decides them, and nothing else.
 pub fn only(what: &str, rules: usize) {
-    let set = Set::new(rules);
+    let set = Set::new(rules, false);
     let ns = match what {
         "find" => set.find(20_000_000, 1),
         _ => set.decide(20_000_000, 1),
@@ -69,7 +72,7 @@ struct Set {
 }
 
 impl Set {
-    fn new(count: usize) -> Self {
+    fn new(count: usize, skewed: bool) -> Self {
         let text = file(count);
         let rules = || {
             let loaded =
@@ -78,14 +81,8 @@ impl Set {
             loaded.rules.expect("rules")
         };
         let limiter = RuleLimiter::new(rules()).expect("a limiter");
-        let mut random = 0x9e37_79b9_7f4a_7c15u64;
-        let numbers = (0..1 << 17).map(|_| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            (random % count as u64) as usize
-        });
-        Self { rules: rules(), limiter, numbers: numbers.collect() }
+        let numbers = draw(count, skewed);
+        Self { rules: rules(), limiter, numbers }
     }
 
     /// The requests alone, which are written into warm memory as those from a network are.
@@ -142,6 +139,28 @@ impl Set {
         }
         begin.elapsed().as_nanos() as f64 / requests as f64
     }
+}
+
+/// Which rules requests are for.
+fn draw(count: usize, skewed: bool) -> Vec<usize> {
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let mut weights: Vec<f64> =
+        (1..=count).map(|rank| if skewed { 1.0 / rank as f64 } else { 1.0 }).collect();
+    let mut sum = 0.0;
+    for weight in &mut weights {
+        sum += *weight;
+        *weight = sum;
+    }
+    // Ranks are spread over the file, so that the busiest rules do not lie side by side.
+    let rule_of = |rank: usize| rank.wrapping_mul(7919) % count;
+    let one = |at: f64| rule_of(weights.partition_point(|weight| *weight <= at).min(count - 1));
+    (0..1 << 17).map(|_| one(next() * sum)).collect()
 }
 
 /// Writes the value of a request for a rule, and says how many entries it has.

@@ -56,33 +56,52 @@ pub(crate) struct Globs<T> {
     table: HashTable<Bucket<T>>,
     /// Beginnings and ends, one after the other.
     text: String,
+    /// The patterns of each bucket that ask for more than its beginning and its end, in order.
+    others: Vec<Vec<Glob<T>>>,
 }
 
-/// The patterns with one beginning and one end.
+/// How much of a beginning and an end lies in the table itself.
+const INLINE: usize = 24;
+
+/// The patterns with one beginning and one end. With many of them a request pays for the memory
+/// that it touches, so what is compared lies here if there is room.
 #[derive(Debug)]
 struct Bucket<T> {
     start: u32,
     first: u32,
     last: u32,
-    /// The one that asks for nothing else.
+    inline: [u8; INLINE],
+    /// The pattern that asks for nothing else.
     simple: Option<(u32, T)>,
-    /// Those that do, in their order.
-    others: Vec<Glob<T>>,
+    /// Where those are that do; the first place is for nobody.
+    others: u32,
 }
 
 impl<T: Copy> Globs<T> {
     /// Builds the index of patterns, which are given in their order.
     pub(crate) fn new(globs: Vec<Glob<T>>) -> Self {
-        let mut index = Self { shapes: Vec::new(), table: HashTable::new(), text: String::new() };
+        let mut index = Self {
+            shapes: Vec::new(),
+            table: HashTable::new(),
+            text: String::new(),
+            others: vec![Vec::new()],
+        };
         for glob in globs {
             let (first, last) = ends(&glob.pattern);
             index.shapes.push((first.len(), last.len()));
             let is_simple = first.len() + 1 + last.len() == glob.pattern.len();
+            let free = u32::try_from(index.others.len()).unwrap_or(u32::MAX);
             let bucket = index.bucket_mut(first, last);
-            match bucket.simple {
-                None if is_simple => bucket.simple = Some((glob.order, glob.target)),
-                _ => bucket.others.push(glob),
+            if is_simple && bucket.simple.is_none() {
+                bucket.simple = Some((glob.order, glob.target));
+                continue;
             }
+            if bucket.others == 0 {
+                bucket.others = free;
+            }
+            let place = bucket.others as usize;
+            index.others.resize_with(index.others.len().max(place + 1), Vec::new);
+            index.others[place].push(glob);
         }
         index.shapes.sort_unstable();
         index.shapes.dedup();
@@ -106,12 +125,18 @@ impl<T: Copy> Globs<T> {
             },
         );
         let is_new = matches!(entry, Entry::Vacant(_));
-        let bucket = entry.or_insert_with(|| Bucket {
-            start: narrow(start),
-            first: narrow(first.len()),
-            last: narrow(last.len()),
-            simple: None,
-            others: Vec::new(),
+        let bucket = entry.or_insert_with(|| {
+            let mut inline = [0; INLINE];
+            let bytes = first.bytes().chain(last.bytes());
+            inline.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
+            Bucket {
+                start: narrow(start),
+                first: narrow(first.len()),
+                last: narrow(last.len()),
+                inline,
+                simple: None,
+                others: 0,
+            }
         });
         if !is_new {
             text.truncate(start);
@@ -128,7 +153,8 @@ impl<T: Copy> Globs<T> {
                 found = Some(simple);
             }
             let is_earlier = |order: u32| found.is_none_or(|(earliest, _)| order < earliest);
-            let earlier = bucket.others.iter().take_while(|glob| is_earlier(glob.order));
+            let others = self.others[bucket.others as usize].iter();
+            let earlier = others.take_while(|glob| is_earlier(glob.order));
             if let Some(glob) = earlier.into_iter().find(|glob| matches(&glob.pattern, text)) {
                 found = Some((glob.order, glob.target));
             }
@@ -142,7 +168,8 @@ impl<T: Copy> Globs<T> {
             if let Some((_, target)) = bucket.simple {
                 each(target);
             }
-            let others = bucket.others.iter().filter(|glob| matches(&glob.pattern, text));
+            let others = self.others[bucket.others as usize].iter();
+            let others = others.filter(|glob| matches(&glob.pattern, text));
             others.for_each(|glob| each(glob.target));
         }
     }
@@ -159,12 +186,23 @@ impl<T: Copy> Globs<T> {
             hashed = *first;
             let ends = (text.get(..*first)?, text.get(text.len() - last..)?);
             let hash = join_hashes(hash, hash_more(SEED, ends.1.as_bytes()));
-            self.table.find(hash, |bucket| bucket.ends(&self.text) == ends)
+            self.table.find(hash, |bucket| bucket.is_for(ends, &self.text))
         })
     }
 }
 
 impl<T> Bucket<T> {
+    fn is_for(&self, (first, last): (&str, &str), text: &str) -> bool {
+        let (start, end) = (first.len(), first.len() + last.len());
+        if self.first as usize != start || self.last as usize != last.len() {
+            return false;
+        }
+        if end > INLINE {
+            return self.ends(text) == (first, last);
+        }
+        self.inline[..start] == *first.as_bytes() && self.inline[start..end] == *last.as_bytes()
+    }
+
     fn ends<'a>(&self, text: &'a str) -> (&'a str, &'a str) {
         let start = self.start as usize;
         let middle = start + self.first as usize;

@@ -152,9 +152,13 @@ impl Rules {
             return;
         };
         found.knows_domain = true;
+        // All ways first, then all keys: with many rules a walk waits for memory, and walks that
+        // follow one another wait together.
+        let walks = descriptors.iter().map(|descriptor| walk(self.tree(), &root, descriptor));
+        let stops: SmallVec<[Option<Stop>; 8]> = walks.collect();
         let mut replaces = false;
-        for (position, descriptor) in (0u32..).zip(descriptors) {
-            replaces |= self.find_one(domain, &root, position, descriptor, found);
+        for (position, (descriptor, stop)) in (0u32..).zip(descriptors.iter().zip(&stops)) {
+            replaces |= self.find_one(domain, stop.as_ref(), position, descriptor, found);
         }
         if replaces {
             self.replace(found);
@@ -165,7 +169,7 @@ impl Rules {
     fn find_one<'r>(
         &'r self,
         domain: &str,
-        root: &Stop,
+        stop: Option<&Stop>,
         position: u32,
         descriptor: &Descriptor<'_>,
         found: &mut Found<'r>,
@@ -177,7 +181,7 @@ impl Rules {
             found.reached.push(Reached::Override(limit));
             return false;
         }
-        let Some(stop) = walk(tree, root, descriptor.entries) else {
+        let Some(stop) = stop else {
             found.ways.push((NOWHERE, 0..0));
             found.reached.push(Reached::Nothing);
             return false;
@@ -195,7 +199,7 @@ impl Rules {
             Limits::Some { .. } => stop.limits.range(),
         };
         found.reached.push(Reached::Limits);
-        let shared = tree.shared_patterns(&stop);
+        let shared = tree.shared_patterns(stop);
         let key = write_key(&mut found.keys, domain, descriptor.entries, &shared);
         // Most rules are for everybody, and need not be looked at until they are asked.
         let is_plain = stop.signs.is_plain;
@@ -289,13 +293,16 @@ impl Rules {
     }
 }
 
-/// The node that entries lead to.
+/// The node that a descriptor leads to, unless it brings its own limit.
 #[inline]
-fn walk(tree: &Tree, root: &Stop, entries: &[Entry<'_>]) -> Option<Stop> {
-    if entries.is_empty() {
+fn walk(tree: &Tree, root: &Stop, descriptor: &Descriptor<'_>) -> Option<Stop> {
+    if descriptor.entries.is_empty() || descriptor.limit.is_some() {
         return None;
     }
-    entries.iter().try_fold(*root, |stop, entry| Some(tree.step(&stop, entry.key, entry.value)?.0))
+    descriptor
+        .entries
+        .iter()
+        .try_fold(*root, |stop, entry| Some(tree.step(&stop, entry.key, entry.value)?.0))
 }
 
 /// Whether a rule applies to a key.

@@ -8,7 +8,7 @@ use tidegate::files::{RuleFiles, WatchOptions};
 use tidegate::rules::{Diagnostic, File, Report, check_lyft};
 
 use crate::args::{CheckArgs, Format};
-use crate::failure::{Ending, Failure, NO, chain, finish, write_out};
+use crate::failure::{Ending, Failure, NO, chain, say, write_to_reader};
 use crate::load::{counted, options, paint, shown};
 
 /// Runs the command.
@@ -18,7 +18,8 @@ pub(crate) fn run(args: &CheckArgs) -> Ending {
     }
     let texts = RuleFiles::new(&args.paths).read().map_err(|error| Failure::new(chain(&error)))?;
     let report = check(args, &texts.files());
-    answer(args, &report)
+    answer(args, &report)?;
+    Ok(ExitCode::from(if is_fine(args, &report) { 0 } else { NO }))
 }
 
 fn check(args: &CheckArgs, files: &[File<'_>]) -> Report {
@@ -28,8 +29,9 @@ fn check(args: &CheckArgs, files: &[File<'_>]) -> Report {
         let lyft = check_lyft(files, args.loading.merge_domains).errors;
         let known = |error: &Diagnostic| report.errors.iter().any(|known| is_same(known, error));
         let new: Vec<_> = lyft.into_iter().filter(|error| !known(error)).collect();
+        // The message is Lyft's to the letter, so that whose it is has to be said beside it.
         report.errors.extend(new.into_iter().map(|mut error| {
-            error.message = format!("Lyft's service would not load this: {}", error.message);
+            error.hint.get_or_insert_with(|| "Lyft's service refuses the file".to_owned());
             error
         }));
     }
@@ -37,24 +39,23 @@ fn check(args: &CheckArgs, files: &[File<'_>]) -> Report {
 }
 
 fn is_same(one: &Diagnostic, other: &Diagnostic) -> bool {
-    one.file == other.file && one.place.line == other.place.line
+    one.file == other.file && (one.place == other.place || one.message == other.message)
 }
 
 fn is_fine(args: &CheckArgs, report: &Report) -> bool {
     report.is_ok() && (report.warnings.is_empty() || !args.deny_warnings)
 }
 
-fn answer(args: &CheckArgs, report: &Report) -> Ending {
-    let fine = is_fine(args, report);
-    let code = ExitCode::from(if fine { 0 } else { NO });
-    match args.format {
-        Format::Json => write_out(format!("{}\n", as_json(report, fine)).as_bytes())?,
+/// Tells what was found, and whether anybody reads it.
+fn answer(args: &CheckArgs, report: &Report) -> Result<bool, Failure> {
+    let line = match args.format {
+        Format::Json => as_json(report, is_fine(args, report)).to_string(),
         Format::Text => {
-            eprint!("{}", shown(report, paint()));
-            write_out(format!("{}\n", summary(args, report)).as_bytes())?
+            say(&shown(report, paint()));
+            summary(args, report)
         }
     };
-    finish(Ok(()), code)
+    write_to_reader(format!("{line}\n").as_bytes())
 }
 
 fn summary(args: &CheckArgs, report: &Report) -> String {
@@ -73,7 +74,8 @@ fn summary(args: &CheckArgs, report: &Report) -> String {
         counted(report.rules, "rule")
     );
     if args.strict_lyft && report.is_ok() {
-        line.push_str("; Lyft's service would load it too");
+        let them = if report.files == 1 { "it" } else { "them" };
+        line.push_str(&format!("; Lyft's service would load {them} too"));
     }
     line
 }
@@ -101,7 +103,7 @@ fn as_json(report: &Report, fine: bool) -> Value {
     })
 }
 
-/// Checks again and again, until somebody ends it.
+/// Checks again and again, until somebody ends it or nobody reads any more.
 fn watch(args: &CheckArgs) -> Ending {
     let files = RuleFiles::new(&args.paths);
     let (sender, changes) = mpsc::channel();
@@ -113,10 +115,9 @@ fn watch(args: &CheckArgs) -> Ending {
     let _watch = watch.map_err(|error| Failure::new(chain(&error)))?;
     loop {
         match files.read() {
-            Ok(texts) => {
-                answer(args, &check(args, &texts.files()))?;
-            }
-            Err(error) => eprintln!("{}", Failure::new(chain(&error))),
+            Ok(texts) if answer(args, &check(args, &texts.files()))? => {}
+            Ok(_) => return Ok(ExitCode::SUCCESS),
+            Err(error) => say(&format!("{}\n", Failure::new(chain(&error)))),
         }
         if changes.recv().is_err() {
             return Ok(ExitCode::SUCCESS);

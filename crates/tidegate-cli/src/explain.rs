@@ -1,6 +1,7 @@
 //! `tidegate explain`: which rules a request meets, and why.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,20 +10,44 @@ use tidegate::rules::{
     Descriptor, End, Entry, Explanation, Found, HttpDescriptor, HttpExplained, HttpMismatch,
     HttpOutcome, Mapped, PlainRequest, Rule, Rules,
 };
-use tidegate::{Decision, ManualClock, MemoryStore, Query, Retry, RuleLimiter, Verdict};
+use tidegate::{
+    Align, Decision, LimitSpec, ManualClock, MemoryStore, Query, Rate, Retry, RuleLimiter, Verdict,
+};
 
 use crate::args::{ExplainArgs, Format};
-use crate::failure::{Ending, Failure, chain, write_out};
+use crate::failure::{Ending, Failure, chain, say, write_out};
 use crate::load;
 
-/// The entries of one descriptor.
-type Pairs = Vec<(String, String)>;
+/// One descriptor of the request.
+#[derive(Default)]
+struct Asked {
+    entries: Vec<AskedEntry>,
+    /// The cost, if it is not the request's.
+    cost: Option<u64>,
+}
+
+/// An entry that owns its text.
+struct AskedEntry {
+    key: String,
+    value: String,
+    /// The address that the value was made from: `exempt` looks at it.
+    address: Option<IpAddr>,
+}
+
+impl Asked {
+    fn entries(&self) -> Vec<Entry<'_>> {
+        let entries = self.entries.iter();
+        entries
+            .map(|AskedEntry { key, value, address }| Entry { key, value, address: *address })
+            .collect()
+    }
+}
 
 /// Runs the command.
 pub(crate) fn run(args: &ExplainArgs) -> Ending {
     let rules = load::rules(&args.rules, &args.loading)?;
     let domain = domain(args, &rules)?;
-    let mut report = Report::default();
+    let mut report = Report::new();
     let descriptors = match &args.request[..] {
         [url] if is_url(url) => http(args, &rules, &domain, url, &mut report)?,
         words => {
@@ -30,8 +55,8 @@ pub(crate) fn run(args: &ExplainArgs) -> Ending {
             descriptors(words)?
         }
     };
-    for (number, (pairs, _)) in descriptors.iter().enumerate() {
-        report.descriptor(&rules, &domain, number, pairs);
+    for (number, descriptor) in descriptors.iter().enumerate() {
+        report.descriptor(&rules, &domain, number, &descriptor.entries());
     }
     report.verdict(args, rules, &domain, &descriptors)?;
     match args.format {
@@ -69,22 +94,43 @@ fn refuse_http_flags(args: &ExplainArgs) -> Result<(), Failure> {
 }
 
 /// Descriptors from words: entries as KEY=VALUE, `,` between descriptors.
-fn descriptors(words: &[String]) -> Result<Vec<(Pairs, Option<u64>)>, Failure> {
-    let mut descriptors: Vec<Pairs> = vec![Vec::new()];
-    for word in words {
-        if word == "," {
-            descriptors.push(Vec::new());
-            continue;
+fn descriptors(words: &[String]) -> Result<Vec<Asked>, Failure> {
+    words.split(|word| word == ",").map(descriptor).collect()
+}
+
+fn descriptor(words: &[String]) -> Result<Asked, Failure> {
+    if words.is_empty() {
+        return Err(Failure::new("a descriptor is empty")
+            .hint("`,` stands between two descriptors: user=ada , ip=192.0.2.7"));
+    }
+    let entries = words.iter().map(|word| entry(word)).collect::<Result<_, _>>()?;
+    Ok(Asked { entries, cost: None })
+}
+
+fn entry(word: &str) -> Result<AskedEntry, Failure> {
+    if is_url(word) {
+        return Err(Failure::new(format!("the URL `{word}` is not the only word"))
+            .hint("ask either for one URL or for descriptors"));
+    }
+    match word.split_once('=') {
+        Some((key, _)) if key.is_empty() || key.starts_with(',') => {
+            Err(Failure::new(format!("`{word}` is not KEY=VALUE"))
+                .hint("a `,` between two descriptors stands alone: user=ada , ip=192.0.2.7"))
         }
-        let Some((key, value)) = word.split_once('=') else {
-            return Err(Failure::new(format!("`{word}` is neither KEY=VALUE nor a URL"))
-                .hint("write the entries of a descriptor as action=post user=ada"));
-        };
-        if let Some(last) = descriptors.last_mut() {
-            last.push((key.to_owned(), value.to_owned()));
+        Some((key, value)) => {
+            if value.ends_with(',') {
+                say(&format!("note: the value of `{key}` is `{value}`, with the `,`\n"));
+            }
+            Ok(AskedEntry { key: key.to_owned(), value: value.to_owned(), address: None })
+        }
+        None => {
+            let hint = match word.contains('/') {
+                true => "begin a URL with https:// or, without a host, with /",
+                false => "write the entries of a descriptor as action=post user=ada",
+            };
+            Err(Failure::new(format!("`{word}` is neither KEY=VALUE nor a URL")).hint(hint))
         }
     }
-    Ok(descriptors.into_iter().map(|pairs| (pairs, None)).collect())
 }
 
 /// The descriptors that the `http` section makes of a request.
@@ -94,7 +140,7 @@ fn http(
     domain: &str,
     url: &str,
     report: &mut Report,
-) -> Result<Vec<(Pairs, Option<u64>)>, Failure> {
+) -> Result<Vec<Asked>, Failure> {
     let mut headers = Vec::new();
     for header in &args.headers {
         let Some((name, value)) = header.split_once(':') else {
@@ -110,13 +156,18 @@ fn http(
     let mut mapped = Mapped::new();
     rules.map_http(domain, &request, &mut mapped);
     report.denied = mapped.is_denied();
-    let pairs = |entry: Entry<'_>| (entry.key.to_owned(), entry.value.to_owned());
+    let owned = |Entry { key, value, address }: Entry<'_>| AskedEntry {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        address,
+    };
     let made = mapped.descriptors();
-    Ok(made.map(|made| (made.entries().map(pairs).collect(), made.cost())).collect())
+    let asked =
+        made.map(|made| Asked { entries: made.entries().map(owned).collect(), cost: made.cost() });
+    Ok(asked.collect())
 }
 
 /// The answer, for people and for programs at once.
-#[derive(Default)]
 struct Report {
     text: String,
     json: serde_json::Map<String, Value>,
@@ -124,13 +175,21 @@ struct Report {
 }
 
 impl Report {
+    fn new() -> Self {
+        let lists = ["http", "descriptors", "limits"];
+        let json = lists.map(|name| (name.to_owned(), json!([]))).into_iter().collect();
+        Self { text: String::new(), json, denied: false }
+    }
+
     fn line(&mut self, line: impl AsRef<str>) {
-        self.text.push_str(line.as_ref());
+        // What a file or a request holds must not command the terminal.
+        let is_hidden = |c: char| c.is_control() && c != '\n';
+        self.text.push_str(&line.as_ref().replace(is_hidden, "\u{fffd}"));
         self.text.push('\n');
     }
 
     fn list(&mut self, name: &str, item: Value) {
-        if let Some(list) = self.json.entry(name).or_insert_with(|| json!([])).as_array_mut() {
+        if let Some(list) = self.json.get_mut(name).and_then(Value::as_array_mut) {
             list.push(item);
         }
     }
@@ -151,16 +210,11 @@ impl Report {
         self.line("");
     }
 
-    fn descriptor(
-        &mut self,
-        rules: &Rules,
-        domain: &str,
-        number: usize,
-        pairs: &[(String, String)],
-    ) {
-        let entries: Vec<_> = pairs.iter().map(|(key, value)| Entry::new(key, value)).collect();
-        let explanation = rules.explain(domain, &entries);
-        let shown: Vec<_> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    fn descriptor(&mut self, rules: &Rules, domain: &str, number: usize, entries: &[Entry<'_>]) {
+        let explanation = rules.explain(domain, entries);
+        let shown: Vec<_> =
+            entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
+        let pairs: Vec<_> = entries.iter().map(|entry| (entry.key, entry.value)).collect();
         self.line(format!("descriptor {number}: {}", shown.join(" ")));
         let steps = self.steps(rules, &explanation);
         let end = end(rules, &explanation.end);
@@ -198,7 +252,7 @@ impl Report {
         args: &ExplainArgs,
         rules: Rules,
         domain: &str,
-        descriptors: &[(Pairs, Option<u64>)],
+        descriptors: &[Asked],
     ) -> Result<(), Failure> {
         if self.denied {
             self.line("the request is refused: it lacks a value, and `on_missing` is `deny`");
@@ -208,14 +262,11 @@ impl Report {
         let modes = load::modes(&args.loading);
         let limiter = RuleLimiter::build(MemoryStore::new(), ManualClock::new(), rules, modes)
             .map_err(|error| Failure::new(chain(&error)))?;
-        let entries: Vec<Vec<Entry<'_>>> = descriptors
-            .iter()
-            .map(|(pairs, _)| pairs.iter().map(|(key, value)| Entry::new(key, value)).collect())
-            .collect();
+        let entries: Vec<Vec<Entry<'_>>> = descriptors.iter().map(Asked::entries).collect();
         let described: Vec<_> = entries
             .iter()
             .zip(descriptors)
-            .map(|(entries, (_, cost))| Descriptor { cost: *cost, ..Descriptor::new(entries) })
+            .map(|(entries, asked)| Descriptor { cost: asked.cost, ..Descriptor::new(entries) })
             .collect();
         let keys = limiter.with_rules(|rules| {
             let mut found = Found::new();
@@ -240,7 +291,7 @@ impl Report {
             let Some(rule) = verdict.rule(answered) else { continue };
             let said = said(&answered.decision);
             self.line(format!("  {} ({})", rule.id, verdict.rules().origin(rule.origin)));
-            self.line(format!("    limit:   {}{}", rule.limit, marks(rule)));
+            self.line(format!("    limit:   {}{}", numbers(rule), marks(rule)));
             self.line(format!("    key:     {key}"));
             self.line(format!("    answer:  {said}"));
             self.list(
@@ -349,6 +400,17 @@ fn end(rules: &Rules, end: &End<'_>) -> String {
     }
 }
 
+/// The numbers of a limit. What the calendar and softness add is among the marks.
+fn numbers(rule: &Rule) -> String {
+    let text = rule.limit.to_string();
+    let Ok(spec) = text.parse::<LimitSpec>() else { return text };
+    let mut shown = LimitSpec { soft: None, ..spec };
+    let Some(zone) = &rule.calendar else { return shown.to_string() };
+    shown.align = Align::Epoch;
+    let by_unit = format!("{}/{}", spec.rate.units, zone.unit.as_str());
+    shown.to_string().replacen(&spec.rate.to_string(), &by_unit, 1)
+}
+
 /// What is special about a rule.
 fn marks(rule: &Rule) -> String {
     let mut marks = String::new();
@@ -357,6 +419,10 @@ fn marks(rule: &Rule) -> String {
     }
     if rule.quota {
         marks.push_str(", quota");
+    }
+    if let Ok(LimitSpec { soft: Some(soft), .. }) = rule.limit.to_string().parse::<LimitSpec>() {
+        let (percent, span) = (f64::from(soft.over_bp) / 100.0, written(soft.span));
+        marks.push_str(&format!(", soft: {percent}% more for {span}"));
     }
     if rule.cost != 1 {
         marks.push_str(&format!(", each unit costs {}", rule.cost));
@@ -378,6 +444,12 @@ fn said(decision: &Decision) -> String {
         (false, Retry::After(wait)) => format!("refused, again in {}", shown(wait)),
         (false, _) => "refused".to_owned(),
     }
+}
+
+/// A duration as in rules: `2d`.
+fn written(duration: Duration) -> String {
+    let rate = Rate::new(1, duration).to_string();
+    rate.split_once('/').map_or(String::new(), |(_, period)| period.to_owned())
 }
 
 fn shown(duration: Duration) -> String {

@@ -49,21 +49,34 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Talks to people, on stderr. That nobody listens is no reason to stop.
+pub(crate) fn say(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
 /// How a command ends.
 pub(crate) type Ending = Result<ExitCode, Failure>;
 
 /// Writes data to standard output. A reader that has seen enough is no failure.
 pub(crate) fn write_out(data: &[u8]) -> Ending {
+    write_to_reader(data).map(|_| ExitCode::SUCCESS)
+}
+
+/// Writes data to standard output, and says whether anybody still reads there.
+pub(crate) fn write_to_reader(data: &[u8]) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
-    finish(out.write_all(data).and_then(|()| out.flush()), ExitCode::SUCCESS)
+    is_read(out.write_all(data).and_then(|()| out.flush()))
 }
 
 /// Ends with `code`, unless the writing failed.
 pub(crate) fn finish(written: io::Result<()>, code: ExitCode) -> Ending {
+    is_read(written).map(|_| code)
+}
+
+fn is_read(written: io::Result<()>) -> Result<bool, Failure> {
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(code),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(format!("cannot write to standard output: {error}"))),
     }
 }

@@ -8,7 +8,7 @@ use tidegate::rules::{Loaded, Options, Paint, Report, Rules};
 use tidegate::{Modes, check_time_zone};
 
 use crate::args::Loading;
-use crate::failure::{Failure, chain};
+use crate::failure::{Failure, chain, say};
 
 /// How rules are to be read.
 pub(crate) fn options(loading: &Loading) -> Options {
@@ -35,7 +35,7 @@ pub(crate) fn load(paths: &[PathBuf], loading: &Loading) -> Result<Loaded, Failu
 /// Rules that can be used. Everything found in them goes to stderr.
 pub(crate) fn rules(paths: &[PathBuf], loading: &Loading) -> Result<Rules, Failure> {
     let Loaded { rules, report } = load(paths, loading)?;
-    eprint!("{}", shown(&report, paint()));
+    say(&shown(&report, paint()));
     rules.ok_or_else(|| {
         let count = report.errors.len() + report.dropped;
         Failure::new(format!("the rules have {}", counted(count, "error")))

@@ -13,7 +13,7 @@ use clap::{CommandFactory, Parser};
 use clap_complete::generate;
 
 use crate::args::{Args, Command};
-use crate::failure::{Ending, NO_QUESTION, write_out};
+use crate::failure::{Ending, NO_QUESTION, say, write_out};
 
 fn main() -> ExitCode {
     // Bad usage ends here with exit code 2, help and version with 0.
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         }
     };
     ending.unwrap_or_else(|failure| {
-        eprintln!("{failure}");
+        say(&format!("{failure}\n"));
         ExitCode::from(NO_QUESTION)
     })
 }

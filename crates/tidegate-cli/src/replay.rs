@@ -14,11 +14,14 @@ use tidegate::{
 };
 
 use crate::args::ReplayArgs;
-use crate::failure::{Ending, Failure, NO, chain, finish};
+use crate::failure::{Ending, Failure, NO, chain, finish, say};
 use crate::load;
 
 /// The longest line that is read.
 const LINE_BYTES_MAX: u64 = 16 << 20;
+
+/// What some editors and shells put before the first line.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A line of input.
 #[derive(Deserialize)]
@@ -28,7 +31,7 @@ struct Line<'a> {
     #[serde(borrow)]
     domain: Text<'a>,
     #[serde(borrow, default)]
-    descriptors: Option<Vec<Vec<(Text<'a>, Text<'a>)>>>,
+    descriptors: Option<Vec<Vec<Pair<'a>>>>,
     #[serde(borrow, default)]
     http: Option<Http<'a>>,
     #[serde(default = "one")]
@@ -39,9 +42,14 @@ struct Line<'a> {
     id: Option<Text<'a>>,
 }
 
+/// An entry of a descriptor.
+#[derive(Deserialize)]
+#[serde(expecting = "a pair of texts such as [\"user\",\"ada\"]")]
+struct Pair<'a>(#[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>);
+
 /// An HTTP request instead of descriptors.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a map with `url`")]
 struct Http<'a> {
     #[serde(borrow, default)]
     method: Option<Text<'a>>,
@@ -108,7 +116,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Ending {
     let modes = load::modes(&args.loading);
     let limiter = RuleLimiter::build(store, ManualClock::new(), rules, modes)
         .map_err(|error| Failure::new(chain(&error)))?;
-    let mut replay = Replay { limiter, mapped: Mapped::default(), errors: 0 };
+    let mut replay =
+        Replay { limiter, mapped: Mapped::default(), errors: 0, is_stranger_told: false };
     let written = replay.all(io::stdin().lock(), io::stdout().lock())?;
     finish(written, ExitCode::from(if replay.errors > 0 { NO } else { 0 }))
 }
@@ -117,6 +126,8 @@ struct Replay {
     limiter: Limiter,
     mapped: Mapped,
     errors: u64,
+    /// Whether it was said that a domain is none of the rules'.
+    is_stranger_told: bool,
 }
 
 impl Replay {
@@ -132,23 +143,23 @@ impl Replay {
             {
                 return Ok(Err(error));
             }
-            line.clear();
-            let read = (&mut input).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-            match read {
-                Ok(0) => break,
-                Err(error) => {
-                    return Err(Failure::new(format!("cannot read standard input: {error}")));
-                }
-                Ok(_) if line.len() as u64 == LINE_BYTES_MAX => {
-                    return Err(Failure::new(format!("line {number} is longer than 16 MiB")));
-                }
-                Ok(_) => {}
+            let read = read_line(&mut input, &mut line);
+            let read =
+                read.map_err(|error| Failure::new(format!("cannot read standard input: {error}")))?;
+            if read == Got::End {
+                break;
             }
-            if line.trim_ascii().is_empty() {
+            let begin = if number == 1 { BYTE_ORDER_MARK } else { b"" };
+            let line = line.strip_prefix(begin).unwrap_or(&line).trim_ascii();
+            if line.is_empty() {
                 continue;
             }
             answer.clear();
-            if let Err(error) = self.line(&line, &mut answer) {
+            let answered = match read {
+                Got::TooLong => Err("the line is longer than 16 MiB".to_owned()),
+                _ => self.line(line, &mut answer),
+            };
+            if let Err(error) = answered {
                 self.errors += 1;
                 answer.clear();
                 let error = serde_json::json!({ "error": error, "line": number });
@@ -163,7 +174,10 @@ impl Replay {
     }
 
     fn line(&mut self, line: &[u8], answer: &mut String) -> Result<(), String> {
-        let line: Line<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        if !line.starts_with(b"{") {
+            return Err("a line is a JSON object: {\"t_ns\": 0, \"domain\": …}".to_owned());
+        }
+        let line: Line<'_> = serde_json::from_slice(line).map_err(|error| by_column(&error))?;
         let asked =
             line.op.as_ref().map_or(Ok(Asked::Store(Op::Check)), |op| Asked::parse(&op.0))?;
         match (&line.descriptors, &line.http) {
@@ -173,13 +187,13 @@ impl Replay {
                 let entries: Vec<Vec<Entry<'_>>> = descriptors
                     .iter()
                     .map(|pairs| {
-                        pairs.iter().map(|(key, value)| Entry::new(&key.0, &value.0)).collect()
+                        pairs.iter().map(|Pair(key, value)| Entry::new(&key.0, &value.0)).collect()
                     })
                     .collect();
                 let descriptors: Vec<_> =
                     entries.iter().map(|entries| Descriptor::new(entries)).collect();
                 let verdict = self.decide(&line, asked, &descriptors)?;
-                write(answer, &verdict, asked);
+                self.answer(answer, &line, &verdict, asked);
                 Ok(())
             }
             (None, Some(http)) => {
@@ -195,9 +209,11 @@ impl Replay {
                     Asked::Acquire => {
                         self.limiter.ask_http_at(Op::Check, &query, &request, &mut self.mapped, now)
                     }
-                    Asked::Release => return Err("`release` needs `descriptors`".to_owned()),
+                    Asked::Release => {
+                        self.limiter.release_http_at(&query, &request, &mut self.mapped, now)
+                    }
                 };
-                write(answer, &verdict, asked);
+                self.answer(answer, &line, &verdict, asked);
                 Ok(())
             }
         }
@@ -217,6 +233,51 @@ impl Replay {
             Asked::Store(op) => Ok(self.limiter.ask_at(op, &query, now)),
         }
     }
+
+    fn answer(&mut self, answer: &mut String, line: &Line<'_>, verdict: &Verdict, asked: Asked) {
+        verdict.write_json(answer);
+        if asked == Asked::Store(Op::UpTo) && answer.pop().is_some() {
+            answer.push_str(&format!(",\"granted\":{}}}", verdict.granted));
+        }
+        if !verdict.knows_domain && !self.is_stranger_told {
+            self.is_stranger_told = true;
+            let domain = &line.domain.0;
+            say(&format!("note: the rules have no domain {domain:?}, so that nothing limits it\n"));
+        }
+    }
+}
+
+/// What came of reading a line.
+#[derive(PartialEq, Eq)]
+enum Got {
+    Line,
+    /// The line is not kept.
+    TooLong,
+    End,
+}
+
+/// Reads a line into `line`. One that is too long is read to its end all the same.
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Got> {
+    line.clear();
+    input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', line)?;
+    match line.len() as u64 {
+        0 => Ok(Got::End),
+        LINE_BYTES_MAX if !line.ends_with(b"\n") => {
+            input.skip_until(b'\n')?;
+            Ok(Got::TooLong)
+        }
+        _ => Ok(Got::Line),
+    }
+}
+
+/// What is wrong with a line's JSON. Which line it is, is said beside it.
+fn by_column(error: &serde_json::Error) -> String {
+    let (text, column) = (error.to_string(), error.column());
+    let place = format!(" at line {} column {column}", error.line());
+    match text.strip_suffix(&place) {
+        Some(text) => format!("{text}, at column {column}"),
+        None => text,
+    }
 }
 
 fn query<'a>(
@@ -229,13 +290,6 @@ fn query<'a>(
         (Some(id), _) => Ok(query.holder(holder_named(&id.0))),
         (None, Asked::Store(_)) => Ok(query),
         (None, _) => Err("`id` is missing: it says whose permits these are".to_owned()),
-    }
-}
-
-fn write(answer: &mut String, verdict: &Verdict, asked: Asked) {
-    verdict.write_json(answer);
-    if asked == Asked::Store(Op::UpTo) && answer.pop().is_some() {
-        answer.push_str(&format!(",\"granted\":{}}}", verdict.granted));
     }
 }
 

@@ -310,6 +310,36 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         mapped: &mut Mapped,
         now: Timestamp,
     ) -> Verdict {
+        self.ask_some_http(op, query, request, mapped, now, |_| true)
+    }
+
+    /// Gives back the permits that a holder has of the concurrency limits that a request meets,
+    /// and nothing else.
+    pub fn release_at(&self, query: &Query<'_>, now: Timestamp) -> Verdict {
+        self.ask_some(Op::Refund, query, now, |rule| rule.limit.is_concurrency())
+    }
+
+    /// [`release_at`](Self::release_at) for an HTTP request.
+    pub fn release_http_at<R: HttpRequest + ?Sized>(
+        &self,
+        query: &Query<'_>,
+        request: &R,
+        mapped: &mut Mapped,
+        now: Timestamp,
+    ) -> Verdict {
+        let wanted = |rule: &Rule| rule.limit.is_concurrency();
+        self.ask_some_http(Op::Refund, query, request, mapped, now, wanted)
+    }
+
+    fn ask_some_http<R: HttpRequest + ?Sized>(
+        &self,
+        op: Op<'_>,
+        query: &Query<'_>,
+        request: &R,
+        mapped: &mut Mapped,
+        now: Timestamp,
+        wanted: impl Fn(&Rule) -> bool,
+    ) -> Verdict {
         let armed = self.shared.armed.load_full();
         armed.rules.map_http(query.domain, request, mapped);
         if let Some(origin) = mapped.denied_by() {
@@ -317,14 +347,8 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         }
         mapped.with(|descriptors| {
             let query = Query { descriptors, ..*query };
-            self.ask_armed(&armed, op, &query, now, |_| true)
+            self.ask_armed(&armed, op, &query, now, wanted)
         })
-    }
-
-    /// Gives back the permits that a holder has of the concurrency limits that a request meets,
-    /// and nothing else.
-    pub fn release_at(&self, query: &Query<'_>, now: Timestamp) -> Verdict {
-        self.ask_some(Op::Refund, query, now, |rule| rule.limit.is_concurrency())
     }
 
     fn ask_some(

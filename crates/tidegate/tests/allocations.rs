@@ -52,7 +52,7 @@ fn a_request_that_has_been_seen_allocates_nothing() {
     let rules = rules();
     let post = [Entry::new("action", "post"), Entry::new("user", "0123456789abcdef")];
     let (ip, path) = ([Entry::new("ip", "192.0.2.7")], [Entry::new("path", "/static/logo.svg")]);
-    let descriptors = [&post[..], &ip, &path].map(|entries| Descriptor::new(entries));
+    let descriptors = [&post[..], &ip, &path].map(Descriptor::new);
 
     let mut found = Found::new();
     assert_eq!(allocations(|| rules.find("api", &descriptors, &mut found)), 0, "finding");

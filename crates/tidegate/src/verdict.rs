@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate_core::{Decision, Retry, Source};
+use tidegate_core::{Decision, Joint, Retry, Source};
 use tidegate_rules::{Origin, Override, Reached, Rule, Rules};
 
 use crate::rule_limiter::Armed;
@@ -100,17 +100,23 @@ impl Verdict {
             self.write_limit(out, answered);
         }
         out.push(']');
-        if let Some(decision) = &self.decision {
+        if let Some(decision) = self.decision.or_else(|| self.watched()) {
             let _ = write!(out, ",\"remaining\":{}", decision.remaining);
-            write_times(out, decision);
+            write_times(out, &decision);
             let _ = write!(out, ",\"source\":\"{}\"", decision.source.name());
         } else if let Some(origin) = self.denied_by {
             out.push_str(",\"retry_after_ns\":null,\"retry\":\"never\",\"denied_by\":");
             write_text(out, &self.armed.rules.origin(origin));
-        } else if !self.limits.is_empty() {
-            let _ = write!(out, ",\"source\":\"{}\"", Source::Shadow.name());
         }
         out.push('}');
+    }
+
+    /// What limits say that only watch, where no others are met.
+    fn watched(&self) -> Option<Decision> {
+        let (first, others) = self.limits.split_first()?;
+        let mut joint = Joint::new(&first.decision);
+        others.iter().for_each(|answered| joint.add(&answered.decision));
+        Some(joint.finish(self.allowed))
     }
 
     fn write_limit(&self, out: &mut String, answered: &Answered) {

@@ -101,6 +101,9 @@ descriptors:
     // Alone, it leaves nothing to report.
     let alone = check(&limiter, &["new=x"]);
     assert!(alone.allowed && alone.decision.is_none() && alone.reported().is_none());
+    let json = alone.to_json();
+    assert!(json.contains(r#"],"remaining":0,"retry_after_ns":0,"#), "{json}");
+    assert!(json.ends_with(r#""source":"shadow"}"#), "{json}");
 }
 
 #[test]

@@ -253,7 +253,7 @@ impl Tree {
             return Some((*starred, How::Value));
         }
         let has_patterns = parent.signs.has_wild || slot.is_some_and(|slot| slot.globs != NONE);
-        if has_patterns && let Some(wild) = self.find_wild(parent.node, slot, key, value) {
+        if has_patterns && let Some(wild) = self.find_wild(parent, slot, key, value) {
             return Some((wild, How::Pattern));
         }
         slot?.any.map(|any| (any, How::Key))
@@ -290,11 +290,18 @@ impl Tree {
         })
     }
 
-    fn find_wild(&self, parent: u32, slot: Option<&Slot>, key: &str, value: &str) -> Option<Stop> {
+    fn find_wild(
+        &self,
+        parent: &Stop,
+        slot: Option<&Slot>,
+        key: &str,
+        value: &str,
+    ) -> Option<Stop> {
         let in_slot = slot
             .filter(|slot| slot.globs != NONE)
             .and_then(|slot| self.globs[slot.globs as usize].find(value));
-        let by_parent = match self.wild.get(&parent) {
+        let wild = if parent.signs.has_wild { self.wild.get(&parent.node) } else { None };
+        let by_parent = match wild {
             Some(Wild::Keys(keys)) => keys.iter().find_map(|wild| {
                 let matches = self.matches_key(wild.stop.node, key, value);
                 matches.then_some((wild.order, wild.stop))
@@ -335,7 +342,7 @@ impl Tree {
         };
         // A star of the later pattern is matched by nothing but a star of the earlier one.
         let slot = self.find_slot(parent, key);
-        let found = self.find_wild(parent, slot, key, value)?.node;
+        let found = self.find_wild(&self.stop(parent), slot, key, value)?.node;
         (found != node).then_some(found)
     }
 }

@@ -413,3 +413,20 @@ fn one_mistake_is_one_message() {
         assert_eq!((report.errors.len(), report.warnings.len()), (1, 0), "{report}");
     }
 }
+
+#[test]
+fn a_multiple_of_a_unit_is_no_calendar() {
+    for fields in ["unit: hour, unit_multiplier: 24", "unit: day, unit_multiplier: 7", "per: 1d"] {
+        let said = limit_errors(&format!("requests_per_unit: 1, {fields}, time_zone: UTC"));
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("and no multiplier"), "{fields}: {said:?}");
+        // The time zone of the domain is for the limits that can follow one.
+        let text = format!(
+            "domain: d\ndefaults: {{time_zone: UTC}}\ndescriptors:\n\
+             - {{key: k, rate_limit: {{requests_per_unit: 1, {fields}}}}}\n"
+        );
+        assert_eq!(rules(&text).all()[0].calendar, None, "{fields}");
+    }
+    let days = "requests_per_unit: 1, unit: day, unit_multiplier: 1, time_zone: UTC";
+    assert_eq!(limit(days).calendar.unwrap().unit, Unit::Day);
+}

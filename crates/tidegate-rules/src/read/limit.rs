@@ -13,6 +13,7 @@ use crate::diagnostic::At;
 use crate::exempt::Exempt;
 use crate::field::{self, Shape, UNITS};
 use crate::rule::{Excess, OnStoreError, Rule, Unit, Unlimited, Zone};
+use crate::yaml::Node;
 
 /// The longest period.
 const PERIOD_MAX: Duration = Duration::from_secs(400 * 86_400);
@@ -451,9 +452,11 @@ impl<'t> Reader<'_, 't> {
         algorithm: AlgorithmName,
         period: Option<Duration>,
     ) -> Option<Zone> {
-        let unit = (fields.has("unit"))
-            .then(|| period.and_then(Unit::of_length))
-            .flatten()
+        // As written: 24 hours are as long as a day, and are not one of the calendar.
+        let written = fields.get("unit").and_then(Node::scalar);
+        let unit = written
+            .and_then(|word| Unit::parse(&word.text))
+            .filter(|unit| period == Some(unit.length()))
             .filter(|unit| matches!(unit, Unit::Day | Unit::Week | Unit::Month | Unit::Year));
         let fits = algorithm == AlgorithmName::FixedWindow && unit.is_some();
         if own.time_zone.is_none() && (!fits || own.align.is_some()) {

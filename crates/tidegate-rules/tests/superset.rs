@@ -5,7 +5,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{errors, limit, limit_errors, load, met, report, rules, warnings, with_limit};
+use common::{
+    errors, limit, limit_errors, load, met, met_with_keys, report, rules, warnings, with_limit,
+};
 use tidegate_core::{AlgorithmName, Align, Compare, Lease, Refill};
 use tidegate_rules::{Excess, File, OnStoreError, Options, Rules, Unit};
 
@@ -429,4 +431,41 @@ fn a_multiple_of_a_unit_is_no_calendar() {
     }
     let days = "requests_per_unit: 1, unit: day, unit_multiplier: 1, time_zone: UTC";
     assert_eq!(limit(days).calendar.unwrap().unit, Unit::Day);
+}
+
+#[test]
+fn a_descriptor_may_refuse_where_the_domain_watches() {
+    let file = |beside: &str, inside: &str| {
+        format!(
+            "domain: d\ndefaults: {{shadow_mode: true}}\ndescriptors:\n\
+             - {{key: k, {beside} rate_limits: [{{requests_per_unit: 1, unit: day, {inside}}}]}}\n"
+        )
+    };
+    for (beside, inside, shadow) in [
+        ("", "", true),
+        ("shadow_mode: false,", "", false),
+        ("", "shadow_mode: false", false),
+        ("shadow_mode: false,", "shadow_mode: true", true),
+        ("shadow_mode: true,", "shadow_mode: false", true),
+    ] {
+        let found = rules(&file(beside, inside)).all()[0].shadow;
+        assert_eq!(found, shadow, "beside: {beside} inside: {inside}");
+    }
+}
+
+#[test]
+fn an_unlimited_rule_that_is_off_replaces_nothing() {
+    let file = |enabled: bool| {
+        format!(
+            "domain: d\ndescriptors:\n\
+             - {{key: ip, rate_limit: {{requests_per_unit: 1, unit: day, name: per-ip}}}}\n\
+             - {{key: vip, enabled: {enabled}, rate_limit: {{unlimited: true, replaces: [{{name: per-ip}}]}}}}\n"
+        )
+    };
+    let met = |enabled| {
+        let rules = rules(&file(enabled));
+        met_with_keys(&rules, &[&[("ip", "1")], &[("vip", "ada")]]).0
+    };
+    assert!(met(true).is_empty());
+    assert_eq!(met(false), ["per-ip"]);
 }

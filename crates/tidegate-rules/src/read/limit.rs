@@ -41,7 +41,7 @@ pub(crate) struct Around<'a> {
     pub(crate) id: &'a str,
     /// The same so that no two are alike.
     pub(crate) counter: &'a str,
-    pub(crate) shadow: bool,
+    pub(crate) shadow: Option<bool>,
     pub(crate) quota: bool,
     pub(crate) enabled: bool,
     pub(crate) percent_bp: Option<u16>,
@@ -181,6 +181,8 @@ impl<'t> Reader<'_, 't> {
         if unlimited == Some(true) {
             self.check_unlimited(fields, position);
             let origin = self.origin(fields.place);
+            // One that is turned off sets no limit either, but takes none away.
+            let replaces = if around.enabled { replaces } else { Box::default() };
             return Some(Reading::Unlimited(Unlimited { id, replaces, origin }));
         }
         let own = self.common(fields, &field::LIMIT, around.exempt);
@@ -189,7 +191,11 @@ impl<'t> Reader<'_, 't> {
             let at = at.hint("write it beside `rate_limit`, one level up");
             self.warn(at, "`shadow_mode` inside `rate_limit` is ignored, as at Lyft");
         }
-        let shadow = position.and(own.shadow);
+        let shadow = match around.shadow {
+            // What a descriptor watches, none of its limits refuses.
+            Some(true) => true,
+            no => position.and(own.shadow).or(no).or(around.defaults.shadow).unwrap_or(false),
+        };
         let algorithm =
             own.algorithm.or(around.defaults.algorithm).unwrap_or(AlgorithmName::FixedWindow);
         let units = self.units(fields);
@@ -214,7 +220,7 @@ impl<'t> Reader<'_, 't> {
             unit: period.and_then(Unit::of_length),
             calendar,
             cost: cost.unwrap_or(1),
-            shadow: around.shadow || shadow.or(around.defaults.shadow).unwrap_or(false),
+            shadow,
             quota: around.quota,
             excess,
             on_store_error: own

@@ -12,8 +12,9 @@ use crate::tree::Tree;
 
 /// Among how many names the one that was probably meant is looked for.
 const SUGGESTED_FROM_MAX: usize = 1000;
-/// How many patterns are compared with each other.
-const COVERED_PATTERNS_MAX: usize = 10_000;
+/// How much text is compared to find patterns that others cover: each pattern may be compared with
+/// all of every other one.
+const COVERED_BYTES_MAX: usize = 1_000_000_000;
 
 /// A file to load.
 #[derive(Clone, Copy, Debug)]
@@ -235,7 +236,10 @@ fn visit<'d>(drafts: &'d [DescriptorDraft], look: &mut impl FnMut(&'d LimitsDraf
 /// Warns of a pattern that an earlier one leaves nothing to match.
 fn warn_of_covered<'t>(tree: &Tree, files: &[File<'t>], findings: &mut Findings<'t>) {
     // Patterns that begin and end alike are compared one by one.
-    if tree.patterns().count() > COVERED_PATTERNS_MAX {
+    let (count, bytes) = tree.patterns().fold((0usize, 0usize), |(count, bytes), (_, node)| {
+        (count + 1, bytes + tree.text_len(node))
+    });
+    if bytes.saturating_mul(count) > COVERED_BYTES_MAX {
         return;
     }
     for (parent, node) in tree.patterns() {

@@ -191,6 +191,12 @@ impl Tree {
         node.flags.has_value.then(|| &self.text[start..start + node.value_len as usize])
     }
 
+    /// How many bytes the key and the value of a node have.
+    pub(crate) fn text_len(&self, node: u32) -> usize {
+        let node = self.node(node);
+        (node.key_len + node.value_len) as usize
+    }
+
     pub(crate) fn origin(&self, node: u32) -> Origin {
         self.origins[node as usize]
     }

@@ -267,3 +267,20 @@ fn what_grows_with_the_square_is_bounded() {
         assert!(soon(&text).is_ok());
     }
 }
+
+#[test]
+fn a_path_of_five_million_segments() {
+    let path = "/a".repeat(5_000_000);
+    let text = format!("domain: d\nhttp: [{{match: {{path: {path}}}, descriptors: [{{a: b}}]}}]\n");
+    refused(&text, "a path pattern of 10000000 bytes; the most is 4096");
+}
+
+#[test]
+fn long_patterns_are_not_all_compared_with_each_other() {
+    let mut text = "domain: d\ndescriptors:\n".to_owned();
+    let long = "a".repeat(4000);
+    for n in 0..3000 {
+        let _ = writeln!(text, "- {{key: k, value: '*{long}{n:05}*'}}");
+    }
+    assert!(soon(&text).is_ok());
+}

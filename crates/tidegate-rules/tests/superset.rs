@@ -5,7 +5,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{errors, limit, limit_errors, load, met, report, rules, warnings, with_limit};
+use common::{
+    errors, limit, limit_errors, load, met, met_with_keys, report, rules, warnings, with_limit,
+};
 use tidegate_core::{AlgorithmName, Align, Compare, Lease, Refill};
 use tidegate_rules::{Excess, File, OnStoreError, Options, Rules, Unit};
 
@@ -412,4 +414,58 @@ fn one_mistake_is_one_message() {
         let report = load(&with_limit(fields)).report;
         assert_eq!((report.errors.len(), report.warnings.len()), (1, 0), "{report}");
     }
+}
+
+#[test]
+fn a_multiple_of_a_unit_is_no_calendar() {
+    for fields in ["unit: hour, unit_multiplier: 24", "unit: day, unit_multiplier: 7", "per: 1d"] {
+        let said = limit_errors(&format!("requests_per_unit: 1, {fields}, time_zone: UTC"));
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("and no multiplier"), "{fields}: {said:?}");
+        // The time zone of the domain is for the limits that can follow one.
+        let text = format!(
+            "domain: d\ndefaults: {{time_zone: UTC}}\ndescriptors:\n\
+             - {{key: k, rate_limit: {{requests_per_unit: 1, {fields}}}}}\n"
+        );
+        assert_eq!(rules(&text).all()[0].calendar, None, "{fields}");
+    }
+    let days = "requests_per_unit: 1, unit: day, unit_multiplier: 1, time_zone: UTC";
+    assert_eq!(limit(days).calendar.unwrap().unit, Unit::Day);
+}
+
+#[test]
+fn a_descriptor_may_refuse_where_the_domain_watches() {
+    let file = |beside: &str, inside: &str| {
+        format!(
+            "domain: d\ndefaults: {{shadow_mode: true}}\ndescriptors:\n\
+             - {{key: k, {beside} rate_limits: [{{requests_per_unit: 1, unit: day, {inside}}}]}}\n"
+        )
+    };
+    for (beside, inside, shadow) in [
+        ("", "", true),
+        ("shadow_mode: false,", "", false),
+        ("", "shadow_mode: false", false),
+        ("shadow_mode: false,", "shadow_mode: true", true),
+        ("shadow_mode: true,", "shadow_mode: false", true),
+    ] {
+        let found = rules(&file(beside, inside)).all()[0].shadow;
+        assert_eq!(found, shadow, "beside: {beside} inside: {inside}");
+    }
+}
+
+#[test]
+fn an_unlimited_rule_that_is_off_replaces_nothing() {
+    let file = |enabled: bool| {
+        format!(
+            "domain: d\ndescriptors:\n\
+             - {{key: ip, rate_limit: {{requests_per_unit: 1, unit: day, name: per-ip}}}}\n\
+             - {{key: vip, enabled: {enabled}, rate_limit: {{unlimited: true, replaces: [{{name: per-ip}}]}}}}\n"
+        )
+    };
+    let met = |enabled| {
+        let rules = rules(&file(enabled));
+        met_with_keys(&rules, &[&[("ip", "1")], &[("vip", "ada")]]).0
+    };
+    assert!(met(true).is_empty());
+    assert_eq!(met(false), ["per-ip"]);
 }

@@ -254,7 +254,7 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         armed.rules.find(query.domain, query.descriptors, &mut found);
         let now = shared.clock.now();
         let overrides = shared.overridden(&found);
-        let plan = shared.plan(&armed, &found, &overrides, query, now, |_| true);
+        let plan = shared.plan(&armed, &found, &overrides, query, now, Wanted::All);
         let mut answers = plan.places();
         let mut outcomes = Outcomes::default();
         for part in plan.parts() {
@@ -286,7 +286,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
 
     /// [`ask`](Self::ask) at another time than the clock's: for those who replay what has been.
     pub fn ask_at(&self, op: Op<'_>, query: &Query<'_>, now: Timestamp) -> Verdict {
-        self.ask_some(op, query, now, |_| true)
+        self.ask_some(op, query, now, Wanted::All)
     }
 
     /// [`ask`](Self::ask) for an HTTP request, which the `http` section of the rules turns into
@@ -310,13 +310,13 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         mapped: &mut Mapped,
         now: Timestamp,
     ) -> Verdict {
-        self.ask_some_http(op, query, request, mapped, now, |_| true)
+        self.ask_some_http(op, query, request, mapped, now, Wanted::All)
     }
 
     /// Gives back the permits that a holder has of the concurrency limits that a request meets,
     /// and nothing else.
     pub fn release_at(&self, query: &Query<'_>, now: Timestamp) -> Verdict {
-        self.ask_some(Op::Refund, query, now, |rule| rule.limit.is_concurrency())
+        self.ask_some(Op::Refund, query, now, Wanted::Permits)
     }
 
     /// [`release_at`](Self::release_at) for an HTTP request.
@@ -327,8 +327,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         mapped: &mut Mapped,
         now: Timestamp,
     ) -> Verdict {
-        let wanted = |rule: &Rule| rule.limit.is_concurrency();
-        self.ask_some_http(Op::Refund, query, request, mapped, now, wanted)
+        self.ask_some_http(Op::Refund, query, request, mapped, now, Wanted::Permits)
     }
 
     fn ask_some_http<R: HttpRequest + ?Sized>(
@@ -338,7 +337,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         request: &R,
         mapped: &mut Mapped,
         now: Timestamp,
-        wanted: impl Fn(&Rule) -> bool,
+        wanted: Wanted,
     ) -> Verdict {
         let armed = self.shared.armed.load_full();
         armed.rules.map_http(query.domain, request, mapped);
@@ -351,13 +350,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         })
     }
 
-    fn ask_some(
-        &self,
-        op: Op<'_>,
-        query: &Query<'_>,
-        now: Timestamp,
-        wanted: impl Fn(&Rule) -> bool,
-    ) -> Verdict {
+    fn ask_some(&self, op: Op<'_>, query: &Query<'_>, now: Timestamp, wanted: Wanted) -> Verdict {
         self.ask_armed(&self.shared.armed.load_full(), op, query, now, wanted)
     }
 
@@ -367,7 +360,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         op: Op<'_>,
         query: &Query<'_>,
         now: Timestamp,
-        wanted: impl Fn(&Rule) -> bool,
+        wanted: Wanted,
     ) -> Verdict {
         let shared = &*self.shared;
         let mut found = Found::new();
@@ -382,6 +375,23 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
             outcomes.add(outcome, part);
         }
         plan.conclude(&outcomes, &answers, &found, armed, query)
+    }
+}
+
+/// Which of the limits that a request meets are asked.
+#[derive(Clone, Copy)]
+enum Wanted {
+    All,
+    /// Those that give permits.
+    Permits,
+}
+
+impl Wanted {
+    fn covers(self, limit: &Limit) -> bool {
+        match self {
+            Self::All => true,
+            Self::Permits => limit.is_concurrency(),
+        }
     }
 }
 
@@ -421,7 +431,7 @@ impl<S: Store, C> Shared<S, C> {
         overrides: &'a Handles,
         query: &Query<'_>,
         now: Timestamp,
-        wanted: impl Fn(&Rule) -> bool,
+        wanted: Wanted,
     ) -> Plan<'a> {
         // Where descriptors have costs of their own, the call costs one and they are factors.
         let has_costs = query.descriptors.iter().any(|descriptor| descriptor.cost.is_some());
@@ -433,6 +443,9 @@ impl<S: Store, C> Shared<S, C> {
         let mut by: SmallVec<[(u32, By); 4]> = SmallVec::new();
         for (position, (handle, limit)) in (0u32..).zip(overrides.iter().zip(found.overrides())) {
             let (Some(handle), Some(limit)) = (handle, limit) else { continue };
+            if !wanted.covers(handle.limit()) {
+                continue;
+            }
             items.push(Item {
                 factor: cost_of(position as usize),
                 mode: self.mode(false, false, position),
@@ -440,7 +453,7 @@ impl<S: Store, C> Shared<S, C> {
             });
             by.push((position, By::Override(limit)));
         }
-        for met in found.limits.iter().filter(|met| wanted(met.rule)) {
+        for met in found.limits.iter().filter(|met| wanted.covers(&met.rule.limit)) {
             let rule = met.rule;
             let calendar = armed.calendars[met.index as usize].as_ref();
             items.push(Item {
@@ -547,10 +560,10 @@ impl<'a> Plan<'a> {
             })
             .collect();
         let decision = join(allowed, limits.iter().map(|answered| &answered.decision));
-        let granted = match (allowed, &outcomes.parts[..]) {
-            (true, [(outcome, _)]) if self.cost == query.cost => outcome.granted,
-            (true, _) => query.cost,
-            (false, _) => 0,
+        let granted = match allowed {
+            true if self.cost == query.cost => self.granted(outcomes),
+            true => query.cost,
+            false => 0,
         };
         Verdict {
             allowed,
@@ -564,15 +577,35 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// How much all admit, and of the quotas the most generous.
+    fn granted(&self, outcomes: &Outcomes) -> u64 {
+        if let [(outcome, _)] = &outcomes.parts[..] {
+            return outcome.granted;
+        }
+        let (mut least, mut quota) = (self.cost, None);
+        for (outcome, part) in &outcomes.parts {
+            match self.is_quota(part) {
+                true => quota = quota.max(Some(outcome.granted)),
+                false => least = least.min(outcome.granted),
+            }
+        }
+        quota.filter(|_| !self.free_quota).map_or(least, |quota| least.min(quota))
+    }
+
+    /// Whether the items of a descriptor are a quota; those of its limits that only watch do not
+    /// say.
+    fn is_quota(&self, part: &Range<usize>) -> bool {
+        self.items[part.clone()].iter().any(|item| matches!(item.mode, Mode::Quota(_)))
+    }
+
     /// Whether the request as a whole is admitted: nobody refuses, and of the quotas not all.
     fn is_allowed(&self, outcomes: &Outcomes) -> bool {
-        let is_quota = |part: &Range<usize>| matches!(self.items[part.start].mode, Mode::Quota(_));
         let parts = || outcomes.parts.iter();
         if !self.independent {
             return parts().all(|(outcome, _)| outcome.allowed);
         }
-        let mut quotas = parts().filter(|(_, part)| is_quota(part)).peekable();
-        parts().filter(|(_, part)| !is_quota(part)).all(|(outcome, _)| outcome.allowed)
+        let mut quotas = parts().filter(|(_, part)| self.is_quota(part)).peekable();
+        parts().filter(|(_, part)| !self.is_quota(part)).all(|(outcome, _)| outcome.allowed)
             && (self.free_quota
                 || quotas.peek().is_none()
                 || quotas.any(|(outcome, _)| outcome.allowed))

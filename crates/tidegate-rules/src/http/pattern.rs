@@ -7,6 +7,9 @@ use super::escape;
 use super::path::NormalPath;
 use crate::glob;
 
+/// The longest pattern. A segment of one letter takes a hundred times its text once it is compiled.
+const PATTERN_BYTES_MAX: usize = 4096;
+
 /// What is wrong with a text, and what to do about it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
@@ -54,6 +57,12 @@ pub(crate) enum Segment {
 impl PathPattern {
     pub(crate) fn parse(text: &str) -> Result<Self, Wrong> {
         let wrong = |why: &str| Wrong::new(format!("`{text}` is not a path pattern: {why}"));
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(Wrong::new(format!(
+                "a path pattern of {} bytes; the most is {PATTERN_BYTES_MAX}",
+                text.len()
+            )));
+        }
         if text.contains("://") {
             return Err(wrong("it is a URL").hint("the host goes into `host`, beside `path`"));
         }

@@ -166,7 +166,8 @@ fn read_descriptor<'t>(
         value_to_metric: flag("value_to_metric"),
         ..Flags::default()
     };
-    let (shadow, quota) = (flag("shadow_mode"), flag("quota_mode"));
+    let quota = flag("quota_mode");
+    let shadow = reader.flag(&fields, "shadow_mode");
     if written == Some("") {
         let at = At::new(fields.place_of("value"), path).wide("value");
         let at = at.hint("leave `value` out if that is meant");

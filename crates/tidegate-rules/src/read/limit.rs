@@ -13,6 +13,7 @@ use crate::diagnostic::At;
 use crate::exempt::Exempt;
 use crate::field::{self, Shape, UNITS};
 use crate::rule::{Excess, OnStoreError, Rule, Unit, Unlimited, Zone};
+use crate::yaml::Node;
 
 /// The longest period.
 const PERIOD_MAX: Duration = Duration::from_secs(400 * 86_400);
@@ -40,7 +41,7 @@ pub(crate) struct Around<'a> {
     pub(crate) id: &'a str,
     /// The same so that no two are alike.
     pub(crate) counter: &'a str,
-    pub(crate) shadow: bool,
+    pub(crate) shadow: Option<bool>,
     pub(crate) quota: bool,
     pub(crate) enabled: bool,
     pub(crate) percent_bp: Option<u16>,
@@ -180,6 +181,8 @@ impl<'t> Reader<'_, 't> {
         if unlimited == Some(true) {
             self.check_unlimited(fields, position);
             let origin = self.origin(fields.place);
+            // One that is turned off sets no limit either, but takes none away.
+            let replaces = if around.enabled { replaces } else { Box::default() };
             return Some(Reading::Unlimited(Unlimited { id, replaces, origin }));
         }
         let own = self.common(fields, &field::LIMIT, around.exempt);
@@ -188,7 +191,11 @@ impl<'t> Reader<'_, 't> {
             let at = at.hint("write it beside `rate_limit`, one level up");
             self.warn(at, "`shadow_mode` inside `rate_limit` is ignored, as at Lyft");
         }
-        let shadow = position.and(own.shadow);
+        let shadow = match around.shadow {
+            // What a descriptor watches, none of its limits refuses.
+            Some(true) => true,
+            no => position.and(own.shadow).or(no).or(around.defaults.shadow).unwrap_or(false),
+        };
         let algorithm =
             own.algorithm.or(around.defaults.algorithm).unwrap_or(AlgorithmName::FixedWindow);
         let units = self.units(fields);
@@ -213,7 +220,7 @@ impl<'t> Reader<'_, 't> {
             unit: period.and_then(Unit::of_length),
             calendar,
             cost: cost.unwrap_or(1),
-            shadow: around.shadow || shadow.or(around.defaults.shadow).unwrap_or(false),
+            shadow,
             quota: around.quota,
             excess,
             on_store_error: own
@@ -451,9 +458,11 @@ impl<'t> Reader<'_, 't> {
         algorithm: AlgorithmName,
         period: Option<Duration>,
     ) -> Option<Zone> {
-        let unit = (fields.has("unit"))
-            .then(|| period.and_then(Unit::of_length))
-            .flatten()
+        // As written: 24 hours are as long as a day, and are not one of the calendar.
+        let written = fields.get("unit").and_then(Node::scalar);
+        let unit = written
+            .and_then(|word| Unit::parse(&word.text))
+            .filter(|unit| period == Some(unit.length()))
             .filter(|unit| matches!(unit, Unit::Day | Unit::Week | Unit::Month | Unit::Year));
         let fits = algorithm == AlgorithmName::FixedWindow && unit.is_some();
         if own.time_zone.is_none() && (!fits || own.align.is_some()) {

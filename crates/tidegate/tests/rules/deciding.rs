@@ -288,3 +288,47 @@ descriptors:
     limiter.replace(rules(moved)).unwrap();
     assert_eq!(remaining(&check(&limiter, &["user=ada"])), [6]);
 }
+
+#[test]
+fn a_release_gives_back_nothing_of_a_limit_that_came_with_the_request() {
+    let limiter = limiter(TWO);
+    let entries = [Entry::new("user", "ada")];
+    let limit = Some(Override { requests_per_unit: 1, unit: Unit::Hour });
+    let descriptors = [Descriptor { limit, ..Descriptor::new(&entries) }];
+    let query = Query::new("d", &descriptors).holder(7);
+    assert!(limiter.check(&query).allowed);
+    assert!(limiter.release_at(&query, limiter.now()).limits.is_empty());
+    assert!(!limiter.check(&query).allowed);
+}
+
+#[test]
+fn a_quota_is_one_also_if_its_first_limit_watches() {
+    let text = "
+domain: d
+descriptors:
+  - key: free
+    quota_mode: true
+    rate_limits:
+      - { requests_per_unit: 9, unit: minute, shadow_mode: true }
+      - { requests_per_unit: 1, unit: minute }
+  - { key: paid, quota_mode: true, rate_limit: { requests_per_unit: 5, unit: minute } }
+";
+    for independent in [false, true] {
+        let mut modes = Modes::default();
+        modes.independent = independent;
+        let limiter = limiter_with(text, modes);
+        assert!(check(&limiter, &["free=a", "paid=a"]).allowed);
+        assert!(check(&limiter, &["free=a", "paid=a"]).allowed, "independent: {independent}");
+    }
+}
+
+#[test]
+fn what_is_granted_is_what_all_descriptors_grant() {
+    for independent in [false, true] {
+        let mut modes = Modes::default();
+        modes.independent = independent;
+        let limiter = limiter_with(TWO, modes);
+        let ask = Ask { op: Op::UpTo, cost: 9, ..Ask::new(&limiter) };
+        assert_eq!(ask.descriptors(&["user=ada", "ip=1"]).granted, 3, "{independent}");
+    }
+}

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use tidegate::rules::{Descriptor, Entry, Mapped, PlainRequest};
 use tidegate::{
-    ManualClock, MemoryStore, Op, Query, RuleLimiter, Timestamp, Verdict, holder_named,
+    DESCRIPTORS_MAX, ManualClock, MemoryStore, Op, Query, RuleLimiter, Timestamp, Verdict,
+    holder_named,
 };
 
 use crate::args::ReplayArgs;
@@ -183,6 +184,9 @@ impl Replay {
         match (&line.descriptors, &line.http) {
             (Some(_), Some(_)) => Err("`descriptors` and `http` exclude each other".to_owned()),
             (None, None) => Err("`descriptors` is missing, or `http` in its place".to_owned()),
+            (Some(descriptors), None) if descriptors.len() > DESCRIPTORS_MAX => {
+                Err(format!("{} descriptors; the most is {DESCRIPTORS_MAX}", descriptors.len()))
+            }
             (Some(descriptors), None) => {
                 let entries: Vec<Vec<Entry<'_>>> = descriptors
                     .iter()

@@ -280,7 +280,7 @@ fn http_requests() {
     assert_eq!(brief(&found[..3]), [(true, 2), (true, 2), (true, 1)]);
     let denied = json!({
         "allowed": false, "limits": [], "retry_after_ns": null, "retry": "never",
-        "denied_by": "a.yaml:3",
+        "denied": "missing_value",
     });
     assert_eq!(found[3], denied);
     assert_eq!(brief(&found[4..5]), [(true, 1)]);
@@ -481,4 +481,19 @@ fn any_number_of_lines_needs_the_same_memory() {
     assert!(many < few + 2048, "{few} KiB after a few lines, {many} KiB after {LINES}");
     drop(input);
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_request_has_a_thousand_descriptors_at_the_most() {
+    let rules = support::Rules::new(
+        "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: day}}]",
+    );
+    let line = |count| {
+        let descriptors = vec![r#"[["x","y"]]"#; count].join(",");
+        format!("{{\"t_ns\":0,\"domain\":\"d\",\"descriptors\":[{descriptors}]}}\n")
+    };
+    let (answers, code) = rules.replay(&(line(1000) + &line(1001)));
+    assert_eq!(answers[0]["allowed"], true);
+    assert_eq!(answers[1]["error"], "1001 descriptors; the most is 1000");
+    assert_eq!(code, Some(1));
 }

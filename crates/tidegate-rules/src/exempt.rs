@@ -32,6 +32,10 @@ impl Exempt {
         let mut exempt = Self::default();
         for entry in entries {
             match range_of(entry) {
+                // A range of IPv6 is not for the IPv4 addresses that lie in it.
+                Some((first, last)) if first < MAPPED.0 && last > MAPPED.1 => {
+                    exempt.ranges.extend([(first, MAPPED.0 - 1), (MAPPED.1 + 1, last)]);
+                }
                 Some(range) => exempt.ranges.push(range),
                 None => {
                     exempt.values.insert((*entry).into());
@@ -102,6 +106,9 @@ fn range_of(text: &str) -> Option<(u128, u128)> {
     Some((number(net.network()), number(net.broadcast())))
 }
 
+/// The IPv6 addresses that map those of IPv4, first and last.
+const MAPPED: (u128, u128) = (0xffff << 32, (0xffff << 32) | 0xffff_ffff);
+
 fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
@@ -146,6 +153,14 @@ mod tests {
             assert!(!limit.contains(value, None), "{value}");
         }
         assert_eq!(Exempt::within(None, &[]), None);
+    }
+
+    #[test]
+    fn all_of_one_family_is_nobody_of_the_other() {
+        let exempt = Exempt::new(&["::/0"]);
+        assert!(exempt.contains("2001:db8::1", None) && exempt.contains("::1", None));
+        assert!(!exempt.contains("192.0.2.7", None) && !exempt.contains("::ffff:192.0.2.7", None));
+        assert!(!Exempt::new(&["0.0.0.0/0"]).contains("2001:db8::1", None));
     }
 
     #[test]

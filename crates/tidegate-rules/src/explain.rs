@@ -106,7 +106,9 @@ impl Rules {
                     .children(node)
                     .map(|child| tree.key(tree.node(child)).to_owned())
                     .collect();
+                below.sort_unstable();
                 below.dedup();
+                below.truncate(OTHERS_MAX);
                 End::NoLimit { below }
             }
             Limits::Unlimited(rule) => End::Unlimited(&tree.unlimited[rule as usize].id),

@@ -9,12 +9,18 @@ use crate::http::{self, Index};
 use crate::read::{Reader, Replaced, read_file};
 use crate::rule::{Origin, Rule};
 use crate::tree::Tree;
+use crate::yaml::Place;
 
 /// Among how many names the one that was probably meant is looked for.
 const SUGGESTED_FROM_MAX: usize = 1000;
 /// How much text is compared to find patterns that others cover: each pattern may be compared with
 /// all of every other one.
 const COVERED_BYTES_MAX: usize = 1_000_000_000;
+
+/// How many bytes the names of all limits may take: each is named by the whole way to it.
+const NAMES_BYTES_MAX: usize = 256 << 20;
+/// How many limits a set of files may have: as many as stores know at the most.
+const RULES_MAX: usize = 1_000_000;
 
 /// A file to load.
 #[derive(Clone, Copy, Debug)]
@@ -87,10 +93,16 @@ impl Rules {
         let mut findings = Findings::new();
         findings.report.files = files.len();
         let mut drafts = Vec::new();
+        let mut names = NAMES_BYTES_MAX;
         for (number, file) in (0u32..).zip(files) {
             findings.enter(file.name, file.text);
-            let mut reader =
-                Reader { findings: &mut findings, options, file: number, replaced: Vec::new() };
+            let mut reader = Reader {
+                findings: &mut findings,
+                options,
+                file: number,
+                replaced: Vec::new(),
+                names: &mut names,
+            };
             drafts.extend(read_file(&mut reader, file.text));
         }
         let domains = join_domains(drafts, files, options, &mut findings);
@@ -98,6 +110,10 @@ impl Rules {
         domains.iter().for_each(|domain| http::warn(domain, files, options, &mut findings));
         let rules = Self::compile(domains, files, options);
         findings.report.rules = rules.tree.rules.len() + rules.tree.unlimited.len();
+        if rules.tree.rules.len() > RULES_MAX {
+            let message = format!("{} limits; the most is {RULES_MAX}", rules.tree.rules.len());
+            findings.error(At::place(Place { line: 1, column: 1 }), message);
+        }
         warn_of_covered(&rules.tree, files, &mut findings);
         let report = findings.finish();
         Loaded { rules: report.is_ok().then_some(rules), report }

@@ -284,3 +284,17 @@ fn long_patterns_are_not_all_compared_with_each_other() {
     }
     assert!(soon(&text).is_ok());
 }
+
+#[test]
+fn names_of_limits_have_a_bound_together() {
+    // A long key above many limits, each of which is named by the whole way to it.
+    let mut text =
+        format!("domain: d\ndescriptors:\n- key: {}\n  descriptors:\n", "k".repeat(3900));
+    for n in 0..40_000 {
+        let _ =
+            writeln!(text, "  - {{key: c{n}, rate_limit: {{requests_per_unit: 1, unit: day}}}}");
+    }
+    let errors = soon(&text).errors;
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].message.contains("take more than 256 MiB"), "{}", errors[0]);
+}

@@ -469,3 +469,15 @@ fn an_unlimited_rule_that_is_off_replaces_nothing() {
     assert!(met(true).is_empty());
     assert_eq!(met(false), ["per-ip"]);
 }
+
+#[test]
+fn one_mistake_hides_no_other() {
+    let said = limit_errors("requests_per_unit: 1, unit: minutes, excess: drop");
+    assert_eq!(said.len(), 2, "{said:?}");
+    refused("exempt: [~]", "`exempt` is a list of texts, found nothing");
+    let shared = "domain: d
+descriptors:
+- {key: k, value: 'a*', share_threshold: true, percent: 10%, rate_limit: {requests_per_unit: 1, unit: day}}
+";
+    assert!(warnings(shared)[0].contains("`percent` covers all or nothing here"));
+}

@@ -69,7 +69,7 @@ pub use reservation::{Permit, Reservation};
 #[cfg(all(feature = "rules", feature = "time-zones"))]
 pub use rule_limiter::check_time_zone;
 #[cfg(feature = "rules")]
-pub use rule_limiter::{Modes, Query, RuleError, RuleLimiter};
+pub use rule_limiter::{DESCRIPTORS_MAX, Modes, Query, RuleError, RuleLimiter};
 pub use tidegate_core::{
     AlgorithmName, Align, ColdStart, Compare, Decision, Inherit, Lease, Limit, LimitError,
     LimitSpec, Queue, Rate, Refill, Retry, SoftSpec, Source, Taken, Timestamp, Window, Windows,

@@ -19,6 +19,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::holder::Holders;
 use crate::verdict::{Answered, By, Verdict};
 
+/// How many descriptors a request should have at the most: what is asked of a store grows with
+/// the square of it. Front ends refuse more.
+pub const DESCRIPTORS_MAX: usize = 1000;
 /// How many different limits that requests bring along are kept ready.
 const OVERRIDES_MAX: usize = 4096;
 
@@ -413,7 +416,8 @@ impl<S: Store, C> Shared<S, C> {
         let Override { requests_per_unit, unit } = limit;
         let rate = Rate::new(requests_per_unit.into(), unit.length());
         let built = Limit::fixed_window(rate).build().ok()?;
-        let id = format!("override/{requests_per_unit}/{}", unit.as_str());
+        // One id for each unit, so that a key that comes with another number keeps what it used.
+        let id = format!("override/{}", unit.as_str());
         let handle = self.store.register(&id, built, Inherit::Used).ok()?;
         let mut known = self.overrides.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= OVERRIDES_MAX {
@@ -441,8 +445,13 @@ impl<S: Store, C> Shared<S, C> {
         };
         let mut items: SmallVec<[Item<'a>; 4]> = SmallVec::new();
         let mut by: SmallVec<[(u32, By); 4]> = SmallVec::new();
+        let mut unasked: SmallVec<[(u32, Override); 1]> = SmallVec::new();
         for (position, (handle, limit)) in (0u32..).zip(overrides.iter().zip(found.overrides())) {
-            let (Some(handle), Some(limit)) = (handle, limit) else { continue };
+            let Some(limit) = limit else { continue };
+            let Some(handle) = handle else {
+                unasked.push((position, limit));
+                continue;
+            };
             if !wanted.covers(handle.limit()) {
                 continue;
             }
@@ -485,7 +494,7 @@ impl<S: Store, C> Shared<S, C> {
         let cost = if has_costs { 1 } else { query.cost };
         let holder = query.holder.unwrap_or_else(|| self.holders.next());
         let independent = self.modes.independent;
-        Plan { items, by, cost, holder, independent, free_quota }
+        Plan { items, by, unasked, cost, holder, independent, free_quota }
     }
 
     fn mode(&self, shadow: bool, quota: bool, descriptor: u32) -> Mode {
@@ -507,6 +516,9 @@ struct Plan<'a> {
     items: SmallVec<[Item<'a>; 4]>,
     /// Which descriptor and rule each item is for; one less than items where one is for nobody.
     by: SmallVec<[(u32, By); 4]>,
+    /// Limits that came with the request and that the store had no room to know. They admit, as a
+    /// store that cannot answer does, and say so.
+    unasked: SmallVec<[(u32, Override); 1]>,
     cost: u64,
     holder: u128,
     independent: bool,
@@ -551,7 +563,7 @@ impl<'a> Plan<'a> {
     ) -> Verdict {
         let allowed = self.is_allowed(outcomes);
         let answered = self.by.iter().zip(answers).zip(0u32..);
-        let limits: SmallVec<[Answered; 4]> = answered
+        let mut limits: SmallVec<[Answered; 4]> = answered
             .map(|(((descriptor, by), answer), index)| Answered {
                 descriptor: *descriptor,
                 // Its place among all limits, also where each descriptor was asked by itself.
@@ -559,6 +571,15 @@ impl<'a> Plan<'a> {
                 by: *by,
             })
             .collect();
+        for (descriptor, limit) in &self.unasked {
+            let rule = u32::try_from(limits.len()).unwrap_or(u32::MAX);
+            let decision = Decision::without_state(true, limit.requests_per_unit.into());
+            limits.push(Answered {
+                descriptor: *descriptor,
+                decision: Decision { rule, ..decision },
+                by: By::Override(*limit),
+            });
+        }
         let decision = join(allowed, limits.iter().map(|answered| &answered.decision));
         let granted = match allowed {
             true if self.cost == query.cost => self.granted(outcomes),

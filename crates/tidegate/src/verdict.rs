@@ -104,9 +104,11 @@ impl Verdict {
             let _ = write!(out, ",\"remaining\":{}", decision.remaining);
             write_times(out, &decision);
             let _ = write!(out, ",\"source\":\"{}\"", decision.source.name());
-        } else if let Some(origin) = self.denied_by {
-            out.push_str(",\"retry_after_ns\":null,\"retry\":\"never\",\"denied_by\":");
-            write_text(out, &self.armed.rules.origin(origin));
+        } else if self.denied_by.is_some() {
+            // Where the rules say so is for those who own them, and not for clients.
+            out.push_str(
+                ",\"retry_after_ns\":null,\"retry\":\"never\",\"denied\":\"missing_value\"",
+            );
         }
         out.push('}');
     }

@@ -131,7 +131,10 @@ impl Template {
                 }
             }
         }
-        if out.len() - start > VALUE_BYTES_MAX && self.literal().is_none() {
+        // What looks like a hash is hashed too, so that nobody can name the counter of a long value.
+        let value = &out[start..];
+        let is_hashed = value.len() > VALUE_BYTES_MAX || value.starts_with(HASH_MARK);
+        if is_hashed && self.literal().is_none() {
             hash_from(out, start);
         }
         Ok(match &*self.parts {
@@ -141,11 +144,14 @@ impl Template {
     }
 }
 
+/// What hashes begin with.
+const HASH_MARK: &str = "sha256:";
+
 /// Puts a hash in the place of a text: the same for the same text, in every process.
 fn hash_from(out: &mut String, start: usize) {
     let digest = Sha256::digest(&out.as_bytes()[start..]);
     out.truncate(start);
-    out.push_str("sha256:");
+    out.push_str(HASH_MARK);
     for byte in digest {
         // Writing to a string does not fail.
         let _ = write!(out, "{byte:02x}");

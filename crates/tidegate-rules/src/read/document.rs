@@ -188,6 +188,13 @@ fn read_descriptor<'t>(
     }
     let enabled = reader.flag(&fields, "enabled").unwrap_or(true);
     let percent_bp = reader.share(&fields);
+    if flags.share && percent_bp.is_some_and(|share| share < 10_000) {
+        let at = At::new(fields.place_of("percent"), path).wide("percent");
+        reader.warn(
+            at,
+            "`percent` covers all or nothing here, since `share_threshold` makes one key",
+        );
+    }
     let exempt = reader.texts(&fields, "exempt");
     let exempt = Exempt::within(way.defaults.exempt.as_ref(), &exempt);
     let around = Around {

@@ -156,6 +156,20 @@ impl<'t> Reader<'_, 't> {
         }
     }
 
+    /// Whether the name of one more limit may be kept. That there is no room is said once.
+    fn has_room(&mut self, fields: &Fields<'_, 't>, bytes: usize) -> bool {
+        if let Some(left) = self.names.checked_sub(bytes) {
+            *self.names = left;
+            return true;
+        }
+        if *self.names > 0 {
+            *self.names = 0;
+            let at = At::new(fields.place, fields.path).hint("shorten the keys and values above");
+            self.error(at, "the names of all limits up to here take more than 256 MiB");
+        }
+        false
+    }
+
     fn require(&mut self, fields: &Fields<'_, 't>, name: &str, example: &str) {
         if !fields.has(name) {
             let at = At::new(fields.place, fields.path).hint(format!("for example `{example}`"));
@@ -173,6 +187,9 @@ impl<'t> Reader<'_, 't> {
         let name = self.text(fields, "name").filter(|name| !name.is_empty());
         let replaces = self.replaces(fields, name);
         let id = id_of(around.id, name, position);
+        if !self.has_room(fields, id.len() + around.counter.len()) {
+            return None;
+        }
         let unlimited = self.flag(fields, "unlimited");
         if unlimited.is_none() && fields.has("unlimited") {
             // Whether anything else has to be there cannot be known.
@@ -202,6 +219,7 @@ impl<'t> Reader<'_, 't> {
         let period = self.period(fields, algorithm);
         let cost = self.number(fields, &field::LIMIT, "cost");
         let enabled = self.flag(fields, "enabled").unwrap_or(true);
+        let excess = self.word(fields, &field::LIMIT, "excess");
         let (spec, calendar) = self.spec(fields, &own, around, algorithm, units, period)?;
         let limit = match spec.build() {
             Ok(limit) => limit,
@@ -210,7 +228,7 @@ impl<'t> Reader<'_, 't> {
                 return None;
             }
         };
-        let excess = self.excess(fields, &spec);
+        let excess = self.excess(fields, &spec, excess);
         Some(Reading::Limit(Box::new(Rule {
             id,
             counter: counter_of(around.counter, name, position),
@@ -494,8 +512,12 @@ impl<'t> Reader<'_, 't> {
         Some(Zone { unit, name: name.clone() })
     }
 
-    fn excess(&mut self, fields: &Fields<'_, 't>, spec: &LimitSpec) -> Excess {
-        let excess = self.word(fields, &field::LIMIT, "excess");
+    fn excess(
+        &mut self,
+        fields: &Fields<'_, 't>,
+        spec: &LimitSpec,
+        excess: Option<&'static str>,
+    ) -> Excess {
         let place = fields.get("excess").map_or(fields.place, |node| node.place);
         let path = fields.path.key("excess");
         let at = At::new(place, &path).wide(excess.unwrap_or_default());

@@ -19,6 +19,8 @@ pub(crate) struct Reader<'r, 't> {
     pub(crate) file: u32,
     /// The names in `replaces`, to be looked for when all files are read.
     pub(crate) replaced: Vec<Replaced>,
+    /// How many bytes are left for the names of limits, over all files.
+    pub(crate) names: &'r mut usize,
 }
 
 /// A name in `replaces`.

@@ -126,7 +126,7 @@ impl<'t> Reader<'_, 't> {
         let mut texts = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             match &item.kind {
-                Kind::Scalar(scalar) => texts.push(&*scalar.text),
+                Kind::Scalar(scalar) if !item.is_null() => texts.push(&*scalar.text),
                 _ => {
                     let path = fields.path.key(name);
                     let path = path.index(index);

@@ -47,6 +47,34 @@ fn descriptors_may_be_independent_as_at_lyft() {
 }
 
 #[test]
+fn refused_requests_count_only_as_at_lyft() {
+    let plain = limiter(TWO);
+    let mut options = Options::default();
+    options.lyft_compat = true;
+    let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
+    let like_lyft =
+        RuleLimiter::build(MemoryStore::new(), clock, rules_with(TWO, &options), Modes::default());
+    for (limiter, left) in [(&plain, 3), (&like_lyft.unwrap(), 0)] {
+        let refused = Ask { cost: 100, ..Ask::new(limiter) }.descriptors(&["user=ada"]);
+        assert_eq!((refused.allowed, remaining(&refused)), (false, vec![left]));
+    }
+}
+
+#[test]
+fn a_limit_that_comes_with_the_request_may_change_and_forgets_nothing() {
+    let limiter = limiter(TWO);
+    let ask = |requests_per_unit, cost| {
+        let entries = [Entry::new("user", "ada")];
+        let limit = Some(Override { requests_per_unit, unit: Unit::Hour });
+        let descriptors = [Descriptor { limit, ..Descriptor::new(&entries) }];
+        limiter.check(&Query::new("d", &descriptors).cost(cost))
+    };
+    assert_eq!(remaining(&ask(100, 100)), [0]);
+    assert_eq!(remaining(&ask(101, 1)), [0]);
+    assert!(!ask(100, 1).allowed && !ask(101, 1).allowed);
+}
+
+#[test]
 fn several_limits_of_a_descriptor_are_all_or_nothing() {
     let limiter = limiter(
         "
@@ -175,6 +203,19 @@ fn a_limit_that_comes_with_the_request_goes_before_the_rules() {
     assert_eq!(remaining(&check(&limiter, &["user=ada"])), [2]);
     // An unknown domain has no rules to go before.
     assert!(limiter.check(&Query::new("other", &descriptors)).limits.is_empty());
+}
+
+#[test]
+fn a_limit_that_the_store_cannot_learn_is_seen_not_to_be_asked() {
+    let store = MemoryStore::builder().max_limits(2).build();
+    let rules = rules(TWO);
+    let limiter = RuleLimiter::build(store, ManualClock::new(), rules, Modes::default()).unwrap();
+    let entries = [Entry::new("user", "ada")];
+    let limit = Some(Override { requests_per_unit: 0, unit: Unit::Hour });
+    let descriptors = [Descriptor { limit, ..Descriptor::new(&entries) }];
+    let verdict = limiter.check(&Query::new("d", &descriptors));
+    assert!(verdict.allowed);
+    assert_eq!(verdict.decision.unwrap().source, Source::Fallback);
 }
 
 #[test]

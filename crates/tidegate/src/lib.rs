@@ -36,6 +36,8 @@
 //! decisions hook in.
 
 mod anchor;
+#[cfg(feature = "rules")]
+mod armed;
 mod calendar;
 mod clock;
 #[cfg(feature = "files")]
@@ -46,6 +48,8 @@ mod limiter;
 #[cfg(feature = "rules")]
 pub mod lyft;
 mod observer;
+#[cfg(feature = "rules")]
+mod plan;
 mod policy;
 mod request;
 mod reservation;
@@ -55,6 +59,10 @@ mod rule_limiter;
 mod verdict;
 mod waiting;
 
+#[cfg(feature = "rules")]
+pub use armed::RuleError;
+#[cfg(all(feature = "rules", feature = "time-zones"))]
+pub use armed::check_time_zone;
 #[cfg(feature = "time-zones")]
 pub use calendar::{Calendar, CalendarUnit, UnknownTimeZone};
 pub use clock::{Clock, ManualClock, ManualSleep, SystemClock};
@@ -66,10 +74,8 @@ pub use observer::{Event, Observer};
 pub use policy::{BuildError, Limits};
 pub use request::Request;
 pub use reservation::{Permit, Reservation};
-#[cfg(all(feature = "rules", feature = "time-zones"))]
-pub use rule_limiter::check_time_zone;
 #[cfg(feature = "rules")]
-pub use rule_limiter::{DESCRIPTORS_MAX, Modes, Query, RuleError, RuleLimiter};
+pub use rule_limiter::{DESCRIPTORS_MAX, Modes, Query, RuleLimiter};
 pub use tidegate_core::{
     AlgorithmName, Align, ColdStart, Compare, Decision, Inherit, Lease, Limit, LimitError,
     LimitSpec, Queue, Rate, Refill, Retry, SoftSpec, Source, Taken, Timestamp, Window, Windows,

@@ -2,22 +2,19 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
-use smallvec::{SmallVec, smallvec};
-use tidegate_core::{Decision, Inherit, Limit, Rate, Timestamp, join};
-use tidegate_rules::{Descriptor, Found, HttpRequest, Mapped, Override, Rule, Rules};
-use tidegate_store::{
-    Answer, Call, Item, LocalStore, MemoryStore, Mode, Op, Outcome, RegisterError, Registered,
-    Store,
-};
+use smallvec::SmallVec;
+use tidegate_core::{Inherit, Limit, Rate, Timestamp};
+use tidegate_rules::{Descriptor, Found, HttpRequest, Mapped, Override, Rules};
+use tidegate_store::{Item, LocalStore, MemoryStore, Mode, Op, Registered, Store};
 
-use crate::calendar::Calendar;
+use crate::armed::{Armed, RuleError};
 use crate::clock::{Clock, SystemClock};
 use crate::holder::Holders;
-use crate::verdict::{Answered, By, Verdict};
+use crate::plan::{FREE_QUOTA, NOBODY, Outcomes, Plan, sort_by_descriptor};
+use crate::verdict::{By, Verdict};
 
 /// How many descriptors a request should have at the most: what is asked of a store grows with
 /// the square of it. Front ends refuse more.
@@ -82,87 +79,6 @@ pub struct Modes {
     /// Each descriptor of a request is decided by itself, as at Lyft: those that admit consume
     /// also when another one refuses the request.
     pub independent: bool,
-}
-
-/// Rules with their limits registered.
-#[derive(Debug)]
-pub(crate) struct Armed {
-    pub(crate) rules: Rules,
-    handles: Box<[Arc<Registered>]>,
-    calendars: Box<[Option<Calendar>]>,
-}
-
-impl Armed {
-    fn new<S: Store>(store: &S, rules: Rules) -> Result<Self, RuleError> {
-        let mut handles = Vec::with_capacity(rules.all().len());
-        let mut calendars = Vec::with_capacity(rules.all().len());
-        for rule in rules.all() {
-            handles.push(store.register(&rule.counter, rule.limit.clone(), Inherit::Used)?);
-            calendars.push(calendar_of(rule)?);
-        }
-        Ok(Self { rules, handles: handles.into(), calendars: calendars.into() })
-    }
-}
-
-#[cfg(feature = "time-zones")]
-fn calendar_of(rule: &Rule) -> Result<Option<Calendar>, RuleError> {
-    use crate::calendar::CalendarUnit;
-    use tidegate_rules::Unit;
-
-    let Some(zone) = &rule.calendar else { return Ok(None) };
-    let unit = match zone.unit {
-        Unit::Week => CalendarUnit::Week,
-        Unit::Month => CalendarUnit::Month,
-        Unit::Year => CalendarUnit::Year,
-        _ => CalendarUnit::Day,
-    };
-    let calendar = Calendar::new(unit, &zone.name);
-    calendar.map(Some).map_err(|source| RuleError::TimeZone { rule: rule.id.to_string(), source })
-}
-
-#[cfg(not(feature = "time-zones"))]
-fn calendar_of(rule: &Rule) -> Result<Option<Calendar>, RuleError> {
-    match rule.calendar {
-        None => Ok(None),
-        Some(_) => Err(RuleError::NoTimeZones { rule: rule.id.to_string() }),
-    }
-}
-
-/// Says why a name is no time zone: what [`Options::check_time_zone`] of the rules wants.
-///
-/// [`Options::check_time_zone`]: tidegate_rules::Options::check_time_zone
-///
-/// # Errors
-/// With the reason, if it is none.
-#[cfg(feature = "time-zones")]
-pub fn check_time_zone(name: &str) -> Result<(), String> {
-    use crate::calendar::CalendarUnit;
-    Calendar::new(CalendarUnit::Day, name).map(drop).map_err(|error| error.to_string())
-}
-
-/// Rules that cannot be enforced.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RuleError {
-    /// A time zone that nobody knows.
-    #[cfg(feature = "time-zones")]
-    #[error("rule `{rule}` cannot follow its calendar")]
-    TimeZone {
-        /// The rule.
-        rule: String,
-        /// What is wrong.
-        #[source]
-        source: crate::UnknownTimeZone,
-    },
-    /// Time zones are not built in.
-    #[error("rule `{rule}` names a time zone, and the feature `time-zones` is off")]
-    NoTimeZones {
-        /// The rule.
-        rule: String,
-    },
-    /// The store knows too many limits.
-    #[error(transparent)]
-    Register(#[from] RegisterError),
 }
 
 /// A request: what it is counted by, and what it costs.
@@ -504,151 +420,4 @@ impl<S: Store, C> Shared<S, C> {
             (false, false) => Mode::Enforce,
         }
     }
-}
-
-/// The key of nobody, for an item that only says that a quota is not over.
-const NOBODY: &[u8] = b"";
-/// The number of that quota.
-const FREE_QUOTA: u32 = u32::MAX;
-
-/// A request on its way to the store.
-struct Plan<'a> {
-    items: SmallVec<[Item<'a>; 4]>,
-    /// Which descriptor and rule each item is for; one less than items where one is for nobody.
-    by: SmallVec<[(u32, By); 4]>,
-    /// Limits that came with the request and that the store had no room to know. They admit, as a
-    /// store that cannot answer does, and say so.
-    unasked: SmallVec<[(u32, Override); 1]>,
-    cost: u64,
-    holder: u128,
-    independent: bool,
-    /// Quotas are not over, because a descriptor has no limit at all.
-    free_quota: bool,
-}
-
-impl<'a> Plan<'a> {
-    /// The items that are decided together: all, or those of a descriptor.
-    fn parts(&self) -> SmallVec<[Range<usize>; 4]> {
-        if self.items.is_empty() {
-            return SmallVec::new();
-        }
-        if !self.independent {
-            return smallvec![0..self.items.len()];
-        }
-        let mut parts: SmallVec<[Range<usize>; 4]> = SmallVec::new();
-        for (index, (descriptor, _)) in self.by.iter().enumerate() {
-            match parts.last_mut() {
-                Some(part) if self.by[part.start].0 == *descriptor => part.end = index + 1,
-                _ => parts.push(index..index + 1),
-            }
-        }
-        parts
-    }
-
-    fn places(&self) -> SmallVec<[Answer; 4]> {
-        smallvec![Answer::default(); self.items.len()]
-    }
-
-    fn call<'c>(&'c self, op: Op<'c>, part: Range<usize>, now: Timestamp) -> Call<'c> {
-        Call::new(op, &self.items[part], self.cost, now).held_by(self.holder)
-    }
-
-    fn conclude(
-        &self,
-        outcomes: &Outcomes,
-        answers: &[Answer],
-        found: &Found<'_>,
-        armed: &Arc<Armed>,
-        query: &Query<'_>,
-    ) -> Verdict {
-        let allowed = self.is_allowed(outcomes);
-        let answered = self.by.iter().zip(answers).zip(0u32..);
-        let mut limits: SmallVec<[Answered; 4]> = answered
-            .map(|(((descriptor, by), answer), index)| Answered {
-                descriptor: *descriptor,
-                // Its place among all limits, also where each descriptor was asked by itself.
-                decision: Decision { rule: index, ..answer.decision },
-                by: *by,
-            })
-            .collect();
-        for (descriptor, limit) in &self.unasked {
-            let rule = u32::try_from(limits.len()).unwrap_or(u32::MAX);
-            let decision = Decision::without_state(true, limit.requests_per_unit.into());
-            limits.push(Answered {
-                descriptor: *descriptor,
-                decision: Decision { rule, ..decision },
-                by: By::Override(*limit),
-            });
-        }
-        let decision = join(allowed, limits.iter().map(|answered| &answered.decision));
-        let granted = match allowed {
-            true if self.cost == query.cost => self.granted(outcomes),
-            true => query.cost,
-            false => 0,
-        };
-        Verdict {
-            allowed,
-            granted,
-            decision,
-            limits,
-            reached: found.reached.clone(),
-            knows_domain: found.knows_domain,
-            denied_by: None,
-            armed: Arc::clone(armed),
-        }
-    }
-
-    /// How much all admit, and of the quotas the most generous.
-    fn granted(&self, outcomes: &Outcomes) -> u64 {
-        if let [(outcome, _)] = &outcomes.parts[..] {
-            return outcome.granted;
-        }
-        let (mut least, mut quota) = (self.cost, None);
-        for (outcome, part) in &outcomes.parts {
-            match self.is_quota(part) {
-                true => quota = quota.max(Some(outcome.granted)),
-                false => least = least.min(outcome.granted),
-            }
-        }
-        quota.filter(|_| !self.free_quota).map_or(least, |quota| least.min(quota))
-    }
-
-    /// Whether the items of a descriptor are a quota; those of its limits that only watch do not
-    /// say.
-    fn is_quota(&self, part: &Range<usize>) -> bool {
-        self.items[part.clone()].iter().any(|item| matches!(item.mode, Mode::Quota(_)))
-    }
-
-    /// Whether the request as a whole is admitted: nobody refuses, and of the quotas not all.
-    fn is_allowed(&self, outcomes: &Outcomes) -> bool {
-        let parts = || outcomes.parts.iter();
-        if !self.independent {
-            return parts().all(|(outcome, _)| outcome.allowed);
-        }
-        let mut quotas = parts().filter(|(_, part)| self.is_quota(part)).peekable();
-        parts().filter(|(_, part)| !self.is_quota(part)).all(|(outcome, _)| outcome.allowed)
-            && (self.free_quota
-                || quotas.peek().is_none()
-                || quotas.any(|(outcome, _)| outcome.allowed))
-    }
-}
-
-/// What the store said to each part.
-#[derive(Default)]
-struct Outcomes {
-    parts: SmallVec<[(Outcome, Range<usize>); 4]>,
-}
-
-impl Outcomes {
-    fn add(&mut self, outcome: Outcome, part: Range<usize>) {
-        self.parts.push((outcome, part));
-    }
-}
-
-/// Puts limits that requests bring along among those of the rules.
-fn sort_by_descriptor(items: &mut SmallVec<[Item<'_>; 4]>, by: &mut SmallVec<[(u32, By); 4]>) {
-    let mut order: SmallVec<[usize; 4]> = (0..by.len()).collect();
-    order.sort_by_key(|index| by[*index].0);
-    *items = order.iter().map(|index| items[*index]).collect();
-    *by = order.iter().map(|index| by[*index]).collect();
 }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Decision, Joint, Retry, Source};
 use tidegate_rules::{Origin, Override, Reached, Rule, Rules};
 
-use crate::rule_limiter::Armed;
+use crate::armed::Armed;
 
 /// The answer to a request under rules.
 #[derive(Clone, Debug)]

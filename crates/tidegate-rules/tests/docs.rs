@@ -113,6 +113,19 @@ fn every_example_loads_without_a_warning_and_fits_the_schema() {
 }
 
 #[test]
+fn the_limits_on_the_page_of_algorithms_load() {
+    let page = fs::read_to_string(docs("algorithms.md")).unwrap();
+    let blocks = blocks(&page);
+    let limits: Vec<_> = blocks.iter().filter(|block| block.info == "yaml").collect();
+    assert!(limits.len() >= 8, "one for each algorithm");
+    for Block { text, .. } in limits {
+        let text: String = text.lines().map(|line| format!("  {line}\n")).collect();
+        let report = load(&format!("domain: d\ndescriptors:\n- key: k\n{text}")).report;
+        assert!(report.is_ok() && report.warnings.is_empty(), "{report}\n{text}");
+    }
+}
+
+#[test]
 fn what_the_page_says_of_matching_is_so() {
     let page = fs::read_to_string(docs("rules.md")).unwrap();
     let block = blocks(&page).into_iter().find(|block| block.text.contains("free-user")).unwrap();

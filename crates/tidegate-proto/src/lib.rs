@@ -1,0 +1,1 @@
+//! The messages of Envoy's rate limit service.

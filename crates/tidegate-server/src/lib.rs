@@ -1,0 +1,29 @@
+//! Rate limits as a service: Envoy's protocol, HTTP and RESP around one engine.
+//!
+//! Each front end parses, asks the one [`Service`], and renders; none of them decides anything.
+//! [`Server`] binds their listeners, tells when all of them accept, and drains them in the end.
+//!
+//! What is not here: flags, settings and where they come from, which is the command's business;
+//! and arithmetic, which is the engine's.
+
+mod address;
+mod clock;
+mod config;
+mod drain;
+mod front_end;
+mod grpc;
+mod http;
+mod listen;
+mod metrics;
+mod resp;
+mod server;
+mod service;
+mod tls;
+
+pub use address::{Address, AddressError};
+pub use clock::ServiceClock;
+pub use config::{Config, HeaderNames, TlsFiles};
+pub use front_end::FrontEnd;
+pub use server::{Bound, Server, StartError};
+pub use service::{Limits, Service};
+pub use tls::TlsError;

@@ -1,0 +1,111 @@
+//! The engine as the front ends see it: asked in one place, counted in one place.
+
+use std::sync::Arc;
+
+use tidegate::rules::{HttpRequest, Mapped, Rules};
+use tidegate::{Call, Decision, Outcome, Verdict};
+use tidegate::{Item, LocalStore as _, MemoryStore, Op, Query, Registered, RuleError, RuleLimiter};
+
+use crate::clock::ServiceClock;
+use crate::front_end::FrontEnd;
+use crate::metrics::Metrics;
+
+/// The limiter of a service.
+pub type Limits = RuleLimiter<MemoryStore, ServiceClock>;
+
+/// What all front ends ask.
+#[derive(Debug)]
+pub struct Service {
+    limits: Limits,
+    metrics: Arc<Metrics>,
+}
+
+impl Service {
+    /// A service around a limiter. `near_limit_ratio` is the part of a limit from which on Lyft's
+    /// counters call a request near it.
+    #[must_use]
+    pub fn new(limits: Limits, near_limit_ratio: f32) -> Self {
+        let metrics = Arc::new(Metrics::new(near_limit_ratio));
+        limits.with_rules(|rules| metrics.follow(rules));
+        Self { limits, metrics }
+    }
+
+    /// The limiter. What is asked of it directly shows in no metric.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Does something with the limits that a request meets, and counts it.
+    pub fn ask(&self, front_end: FrontEnd, op: Op<'_>, query: &Query<'_>) -> Verdict {
+        let now = self.limits.now();
+        let verdict = self.limits.ask_at(op, query, now);
+        self.metrics.decided(front_end, op, query, &verdict);
+        self.metrics.took(front_end, self.limits.now().since(now));
+        verdict
+    }
+
+    /// [`ask`](Self::ask) for an HTTP request, which the `http` section of the rules turns into
+    /// descriptors.
+    pub fn ask_http<R: HttpRequest + ?Sized>(
+        &self,
+        front_end: FrontEnd,
+        op: Op<'_>,
+        query: &Query<'_>,
+        request: &R,
+        mapped: &mut Mapped,
+    ) -> Verdict {
+        let now = self.limits.now();
+        let verdict = self.limits.ask_http_at(op, query, request, mapped, now);
+        mapped.with(|descriptors| {
+            let query = Query { descriptors, ..*query };
+            self.metrics.decided(front_end, op, &query, &verdict);
+        });
+        self.metrics.took(front_end, self.limits.now().since(now));
+        verdict
+    }
+
+    /// A check by a limit that is in no rules, under the name that metrics call it by.
+    pub fn check_with(
+        &self,
+        front_end: FrontEnd,
+        name: &'static str,
+        limit: &Registered,
+        key: &[u8],
+        cost: u64,
+    ) -> Decision {
+        let now = self.limits.now();
+        let item = Item::new(key, limit);
+        let decision = match cost {
+            0 => {
+                let mut answers = [tidegate::Answer::default()];
+                let call = Call::new(Op::Peek, std::slice::from_ref(&item), 0, now);
+                let Outcome { .. } = self.limits.store().apply_now(&call, &mut answers);
+                answers[0].decision
+            }
+            cost => self.limits.store().check_one(&item, cost, now),
+        };
+        self.metrics.decided_with(front_end, name, cost, &decision);
+        self.metrics.took(front_end, self.limits.now().since(now));
+        decision
+    }
+
+    /// Replaces the rules while everything goes on.
+    ///
+    /// # Errors
+    /// If they cannot be enforced; the old ones then stay.
+    pub fn replace(&self, rules: Rules) -> Result<(), RuleError> {
+        let replaced = self.limits.replace(rules);
+        self.metrics.reloaded(replaced.is_ok());
+        self.limits.with_rules(|rules| self.metrics.follow(rules));
+        replaced
+    }
+
+    /// Counts rules that could not be loaded.
+    pub fn reload_failed(&self) {
+        self.metrics.reloaded(false);
+    }
+}

@@ -40,8 +40,14 @@ mod anchor;
 mod armed;
 mod calendar;
 mod clock;
+#[cfg(feature = "rules")]
+mod exceptions;
+#[cfg(feature = "rules")]
+mod explain;
 #[cfg(feature = "files")]
 pub mod files;
+#[cfg(feature = "rules")]
+pub mod headers;
 mod holder;
 mod key;
 mod limiter;
@@ -67,6 +73,10 @@ pub use armed::check_time_zone;
 pub use calendar::{Calendar, CalendarUnit, UnknownTimeZone};
 pub use clock::{Clock, ManualClock, ManualSleep, SystemClock};
 #[cfg(feature = "rules")]
+pub use exceptions::{EXCEPTIONS_MAX, Excepted, Exception, ExceptionError, ExceptionKind};
+#[cfg(feature = "rules")]
+pub use explain::Explained;
+#[cfg(feature = "rules")]
 pub use holder::holder_named;
 pub use key::{Each, Key};
 pub use limiter::{Decisions, Limiter, LimiterBuilder};
@@ -79,6 +89,7 @@ pub use rule_limiter::{DESCRIPTORS_MAX, Modes, Query, RuleLimiter};
 pub use tidegate_core::{
     AlgorithmName, Align, ColdStart, Compare, Decision, Inherit, Lease, Limit, LimitError,
     LimitSpec, Queue, Rate, Refill, Retry, SoftSpec, Source, Taken, Timestamp, Window, Windows,
+    parse_duration,
 };
 /// Rules from files: see [`RuleLimiter`].
 #[cfg(feature = "rules")]

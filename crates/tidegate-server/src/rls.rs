@@ -111,10 +111,12 @@ fn override_of(limit: &RateLimitOverride, position: usize) -> Result<Override, R
     Ok(Override { requests_per_unit: limit.requests_per_unit, unit })
 }
 
-/// What was decided: about all of the request, or apart about what it gives back and takes.
-enum Decided {
-    Whole(Verdict),
-    Apart { given: Verdict, taken: Verdict },
+/// What was decided.
+struct Decided {
+    /// About all of the request; about what it takes, if it also gives back.
+    verdict: Verdict,
+    /// About what it gives back, if it also takes.
+    given: Option<Box<Verdict>>,
 }
 
 fn decide(
@@ -129,37 +131,30 @@ fn decide(
     };
     let negative = request.descriptors.iter().filter(|it| it.is_negative_hits).count();
     if negative == 0 {
-        return Decided::Whole(ask(Op::Check, descriptors));
+        return Decided { verdict: ask(Op::Check, descriptors), given: None };
     }
     if negative == descriptors.len() {
-        return Decided::Whole(ask(Op::Refund, descriptors));
+        return Decided { verdict: ask(Op::Refund, descriptors), given: None };
     }
     let those = |negative: bool| -> Descriptors<'_> {
         let all = request.descriptors.iter().zip(descriptors);
         all.filter(|(asked, _)| asked.is_negative_hits == negative).map(|(_, it)| *it).collect()
     };
-    let given = ask(Op::Refund, &those(true));
-    Decided::Apart { given, taken: ask(Op::Check, &those(false)) }
+    let given = Some(Box::new(ask(Op::Refund, &those(true))));
+    Decided { verdict: ask(Op::Check, &those(false)), given }
 }
 
 impl Decided {
-    /// What was decided about what the request takes.
-    fn taken(&self) -> &Verdict {
-        match self {
-            Self::Whole(verdict) | Self::Apart { taken: verdict, .. } => verdict,
-        }
-    }
-
     /// For each descriptor its verdict, and its position there.
     fn each<'a>(
         &'a self,
         asked: &'a [RateLimitDescriptor],
     ) -> impl Iterator<Item = (&'a RateLimitDescriptor, &'a Verdict, u32)> {
-        let (mut first, mut second) = (0u32.., 0u32..);
+        let (mut taken, mut given) = (0u32.., 0u32..);
         asked.iter().map(move |descriptor| {
-            let (verdict, positions) = match self {
-                Self::Apart { given, .. } if descriptor.is_negative_hits => (given, &mut second),
-                Self::Whole(verdict) | Self::Apart { taken: verdict, .. } => (verdict, &mut first),
+            let (verdict, positions) = match &self.given {
+                Some(verdict) if descriptor.is_negative_hits => (&**verdict, &mut given),
+                _ => (&self.verdict, &mut taken),
             };
             (descriptor, verdict, positions.next().unwrap_or(u32::MAX))
         })
@@ -200,7 +195,7 @@ fn render(
         all_told.extend(told);
     }
     let gives_back = request.descriptors.iter().all(|descriptor| descriptor.is_negative_hits);
-    let allowed = gives_back || decided.taken().allowed;
+    let allowed = gives_back || decided.verdict.allowed;
     let mut response = RateLimitResponse {
         overall_code: code(!allowed),
         statuses,
@@ -208,11 +203,11 @@ fn render(
     };
     if let Some(names) = &config.response_headers {
         response.response_headers_to_add = headers(names, &all_told);
-        let wait = Some(decided.taken()).filter(|_| !allowed).and_then(lyft::retry_after);
+        let wait = Some(&decided.verdict).filter(|_| !allowed).and_then(lyft::retry_after);
         response.response_headers_to_add.extend(wait.map(|wait| header("Retry-After", wait)));
     }
     if config.dynamic_metadata {
-        let rules = decided.taken().rules();
+        let rules = decided.verdict.rules();
         let passed = |position: usize| response.statuses[position].code == code(false);
         response.dynamic_metadata = Some(metadata::describe(request, descriptors, rules, passed));
     }

@@ -156,6 +156,11 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         &self.shared.store
     }
 
+    /// What holds for all rules.
+    pub fn modes(&self) -> Modes {
+        self.shared.modes
+    }
+
     /// The time by the limiter's clock.
     pub fn now(&self) -> Timestamp {
         self.shared.clock.now()
@@ -192,7 +197,7 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
             let outcome = shared.store.apply(&call, &mut answers[part.clone()]).await?;
             outcomes.add(outcome, part);
         }
-        let verdict = plan.conclude(&outcomes, &answers, &found, &armed, query);
+        let verdict = plan.conclude(&outcomes, &answers, &found, &armed, query, now);
         Ok(if blocked.is_empty() { verdict } else { verdict.blocked(blocked) })
     }
 
@@ -256,7 +261,7 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
             let outcome = store.apply_now(&call, &mut answers[part.clone()]);
             outcomes.add(outcome, part);
         }
-        Ok(plan.conclude(&outcomes, &answers, &found, &armed, query))
+        Ok(plan.conclude(&outcomes, &answers, &found, &armed, query, now))
     }
 }
 
@@ -341,7 +346,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         let armed = self.shared.armed.load_full();
         armed.rules.map_http(query.domain, request, mapped);
         if let Some(origin) = mapped.denied_by() {
-            return Verdict::denied(origin, armed);
+            return Verdict::denied(origin, now, armed);
         }
         mapped.with(|descriptors| {
             let query = Query { descriptors, ..*query };
@@ -413,7 +418,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
             let outcome = shared.store.apply_now(&call, &mut answers[part.clone()]);
             outcomes.add(outcome, part);
         }
-        plan.conclude(&outcomes, &answers, &found, armed, query)
+        plan.conclude(&outcomes, &answers, &found, armed, query, now)
     }
 
     /// Checks a request and remembers under `id` what it took, to be [settled](Self::settle_at)
@@ -449,7 +454,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         let armed = self.shared.armed.load_full();
         armed.rules.map_http(query.domain, request, mapped);
         if let Some(origin) = mapped.denied_by() {
-            return Ok(Verdict::denied(origin, armed));
+            return Ok(Verdict::denied(origin, now, armed));
         }
         mapped.with(|descriptors| {
             self.reserve_armed(&armed, &Query { descriptors, ..*query }, id, ttl, now)
@@ -480,7 +485,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         let outcome = shared.store.reserve_now(&call, &mut answers, id, ttl)?;
         let mut outcomes = Outcomes::default();
         outcomes.add(outcome, 0..plan.items.len());
-        Ok(plan.conclude(&outcomes, &answers, &found, armed, query))
+        Ok(plan.conclude(&outcomes, &answers, &found, armed, query, now))
     }
 
     /// Ends a reservation at its real cost: the rest is given back, what is missing is taken as a

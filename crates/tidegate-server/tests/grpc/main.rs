@@ -1,0 +1,11 @@
+//! Envoy's protocol, asked by real clients over real sockets.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
+
+mod answers;
+mod corpus;
+mod costs;
+mod headers;
+mod health;
+mod malformed;
+mod support;
+mod tls;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use hyper::Request;
 use hyper::body::Incoming;
 use tidegate::ExceptionKind;
@@ -11,6 +11,7 @@ use super::App;
 use super::answer::Response;
 use super::body;
 use super::check::Deed;
+use super::lyft::bad_request;
 use super::problem::Problem;
 use crate::front_end::FrontEnd;
 use crate::listen::Peer;
@@ -41,6 +42,7 @@ enum Endpoint {
     Ready,
     Metrics,
     OpenApi,
+    Json,
 }
 
 const fn route(
@@ -77,6 +79,7 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
     route("/v1/exceptions", &["GET"], Endpoint::Exceptions, "all keys with exceptions (admin)"),
     route("/v1/auth", &[], Endpoint::Auth, "what a proxy asks before it lets a request through"),
+    route("/json", &[], Endpoint::Json, "Envoy's question as JSON, as Lyft's service takes it"),
     route("/v1/rules", &["GET"], Endpoint::Rules, "the rules in force"),
     route("/v1/openapi.json", &["GET"], Endpoint::OpenApi, "this, for programs"),
     route("/metrics", &["GET"], Endpoint::Metrics, "for Prometheus"),
@@ -150,6 +153,11 @@ impl App {
             }
             Endpoint::Exceptions => Ok(self.exceptions()),
             Endpoint::Auth => self.auth(method, uri, headers, peer),
+            Endpoint::Json => match body::read(body).await {
+                Ok(body) => Ok(self.json(&body)),
+                Err(problem) if problem.status == StatusCode::BAD_REQUEST => Ok(bad_request()),
+                Err(problem) => Err(problem),
+            },
             Endpoint::Rules => self.rules(query),
             Endpoint::Health => Ok(self.health()),
             Endpoint::Ready => Ok(self.ready()),

@@ -192,3 +192,48 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Result<bytes::Bytes, Probl
 fn id_of(id: &str) -> Result<String, Problem> {
     super::query::decode(&id.replace('+', "%2B"))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn the_document_has_exactly_the_routes_there_are() {
+        let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+        let mut documented: Vec<&str> = paths.keys().map(String::as_str).collect();
+        let mut known: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
+        documented.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(documented, known);
+        for route in ROUTES {
+            let path = paths[route.path].as_object().unwrap();
+            let mut methods: Vec<String> = path
+                .keys()
+                .filter(|name| !name.starts_with("x-"))
+                .map(|name| name.to_ascii_uppercase())
+                .collect();
+            methods.sort_unstable();
+            let mut wanted = route.methods.to_vec();
+            if route.methods.is_empty() {
+                assert_eq!(path["x-any-method"], true, "{}", route.path);
+                wanted = vec!["GET", "POST"];
+            }
+            wanted.sort_unstable();
+            assert_eq!(methods, wanted, "{}", route.path);
+            let is_admin = path.values().any(|operation| operation.get("security").is_some());
+            assert_eq!(is_admin, route.endpoint.is_for_admins(), "{}", route.path);
+        }
+    }
+
+    #[test]
+    fn every_route_is_found_by_its_path() {
+        for route in ROUTES {
+            let (found, id) = find(&route.path.replace("{id}", "x")).unwrap();
+            assert_eq!(found.path, route.path);
+            assert_eq!(id, if route.path.contains("{id}") { "x" } else { "" });
+        }
+    }
+}

@@ -4,8 +4,10 @@
 mod answers;
 mod corpus;
 mod costs;
+mod envoy;
 mod headers;
 mod health;
 mod malformed;
+mod python;
 mod support;
 mod tls;

@@ -1,5 +1,7 @@
 //! A server in this process, and words to ask it with.
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,4 +147,11 @@ pub(crate) fn seconds(status: &DescriptorStatus) -> i64 {
     let duration = status.duration_until_reset.unwrap();
     assert_eq!(duration.nanos, 0, "whole seconds");
     duration.seconds
+}
+
+/// Python with what the tests need.
+pub(crate) fn python() -> Command {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/python/bin/python3");
+    assert!(Path::new(path).exists(), "there is no {path}: run tools/install");
+    Command::new(path)
 }

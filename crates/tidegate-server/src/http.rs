@@ -86,8 +86,7 @@ async fn connection(stream: Stream, peer: Peer, app: Arc<App>) {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_MAX)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .pipeline_flush(true);
+        .max_buf_size(HEAD_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -23,12 +23,6 @@ mod server;
 mod service;
 mod tls;
 
-/// For those who send rubbish on purpose.
-#[doc(hidden)]
-pub mod fuzzing {
-    pub use crate::http::fuzzing::http_body;
-}
-
 pub use address::{Address, AddressError};
 pub use clock::ServiceClock;
 pub use config::{Config, HeaderNames, TlsFiles};

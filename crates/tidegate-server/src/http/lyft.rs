@@ -338,7 +338,7 @@ mod tests {
         let limit = first.limit.unwrap();
         assert_eq!((limit.requests_per_unit, limit.unit), (5, RateLimitUnit::Minute.into()));
         assert_eq!((first.hits_addend, first.is_negative_hits), (Some(3), true));
-        assert_eq!(second.limit.unwrap().unit, RateLimitUnit::Day.into());
+        assert_eq!(second.limit.unwrap().unit(), RateLimitUnit::Day);
         assert_eq!(second.hits_addend, None);
         assert!(parse(br#"{"descriptors":[{"limit":{"unit":"FORTNIGHT"}}]}"#).is_err());
     }

@@ -254,7 +254,7 @@ async fn explain_says_which_limits_and_why() {
     let json = running.post("/v1/explain", ADA).await.json();
     assert_eq!(json["allowed"], true);
     assert_eq!(json["limits"][0]["rule"], "api.user");
-    assert_eq!(json["limits"][0]["origin"], "rules.yaml:17");
+    assert_eq!(json["limits"][0]["origin"], "rules.yaml:16");
     // Of a key that has used nothing, whatever this one has.
     assert_eq!(json["limits"][0]["answer"], "admitted, 1 of 2 left");
     assert_eq!(json["descriptors"][0]["steps"][0]["candidates"][0]["taken"], true);

@@ -13,7 +13,7 @@ async fn the_rules_are_listed_as_they_were_written() {
     assert_eq!(user["id"], "api.user");
     assert_eq!(user["domain"], "api");
     assert_eq!(user["file"], "rules.yaml");
-    assert_eq!(user["line"], 17);
+    assert_eq!(user["line"], 16);
     assert_eq!(user["algorithm"], "token_bucket");
     assert_eq!(
         user["source"],
@@ -21,7 +21,7 @@ async fn the_rules_are_listed_as_they_were_written() {
     );
     let free = rules.last().unwrap();
     assert_eq!((&free["id"], &free["unlimited"]), (&"api.free".into(), &true.into()));
-    assert_eq!(free["line"], 22);
+    assert_eq!(free["line"], 21);
     let rest = running.get("/v1/rules?offset=6").await.json();
     assert_eq!(rest["rules"].as_array().unwrap().len(), 1);
     running.get("/v1/rules?offset=x").await.problem(400);

@@ -3,6 +3,7 @@
 mod admin;
 mod auth;
 mod check;
+mod docs;
 mod hostile;
 mod info;
 mod keys;

@@ -29,7 +29,7 @@ pub use http::{
     MappedDescriptor, PlainRequest,
 };
 pub use lyft::check_lyft;
-pub use matching::{Descriptor, Entry, Found, Met, Override, Reached};
+pub use matching::{Descriptor, Entry, Found, Met, Override, Reached, Way};
 pub use rule::{Excess, OnStoreError, Origin, Rule, Unit, Unlimited, Zone};
 pub use rules::{File, Loaded, Options, Rules};
 pub use schema::{json_schema, reference, reference_titles};

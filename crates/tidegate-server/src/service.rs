@@ -26,7 +26,7 @@ impl Service {
     #[must_use]
     pub fn new(limits: Limits, near_limit_ratio: f32) -> Self {
         let metrics = Arc::new(Metrics::new(near_limit_ratio));
-        limits.with_rules(|rules| metrics.follow(rules));
+        limits.with_generation(|generation, rules| metrics.follow(generation, rules));
         Self { limits, metrics }
     }
 
@@ -100,8 +100,18 @@ impl Service {
     pub fn replace(&self, rules: Rules) -> Result<(), RuleError> {
         let replaced = self.limits.replace(rules);
         self.metrics.reloaded(replaced.is_ok());
-        self.limits.with_rules(|rules| self.metrics.follow(rules));
+        self.limits.with_generation(|generation, rules| self.metrics.follow(generation, rules));
         replaced
+    }
+
+    /// All metrics, as Prometheus reads them.
+    pub fn render_metrics(&self) -> String {
+        self.metrics.render(self.limits.store().stats())
+    }
+
+    /// How many decisions a front end has asked for.
+    pub fn decisions(&self, front_end: FrontEnd) -> u64 {
+        self.metrics.decisions(front_end)
     }
 
     /// Counts rules that could not be loaded.

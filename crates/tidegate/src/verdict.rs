@@ -74,6 +74,21 @@ impl Verdict {
         }
     }
 
+    /// The position of the rule that spoke among [all](Rules::all) of them.
+    pub fn rule_index(&self, answered: &Answered) -> Option<usize> {
+        match answered.by {
+            By::Rule(index) => Some(index as usize),
+            By::Override(_) => None,
+        }
+    }
+
+    /// Which rules were in force: the number that [`RuleLimiter::generation`] told at the time.
+    ///
+    /// [`RuleLimiter::generation`]: crate::RuleLimiter::generation
+    pub fn generation(&self) -> u64 {
+        self.armed.generation
+    }
+
     /// The limit to report: the refusing one with the longest retry, otherwise the one nearest to
     /// its end. Limits that only watch are never reported.
     pub fn reported(&self) -> Option<&Answered> {

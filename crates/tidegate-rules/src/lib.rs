@@ -10,6 +10,7 @@ mod draft;
 mod exempt;
 mod explain;
 mod field;
+mod flat;
 mod glob;
 mod http;
 mod lyft;
@@ -24,6 +25,7 @@ mod yaml;
 pub use diagnostic::{Diagnostic, Paint, Report, Severity};
 pub use exempt::Exempt;
 pub use explain::{Candidate, End, Explanation, LimitAtEnd, Step};
+pub use flat::{FlatEntry, read_flat};
 pub use http::{
     HttpDescriptor, HttpExplained, HttpMismatch, HttpOutcome, HttpRequest, Mapped,
     MappedDescriptor, PlainRequest,

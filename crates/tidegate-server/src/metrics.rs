@@ -8,7 +8,7 @@ mod histogram;
 mod lyft;
 mod render;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -115,6 +115,11 @@ impl Metrics {
             .map(|domain| (domain.into(), old.domains.get(domain).cloned().unwrap_or_default()));
         let domains = domains.collect();
         self.table.store(Arc::new(Table { generation, rules: rules_counted, domains }));
+        drop(known);
+        drop(old);
+        let dynamic = rules.ways().into_iter().filter(|way| way.is_dynamic);
+        let dynamic: HashSet<&str> = dynamic.map(|way| way.domain).collect();
+        self.lyft.forget(|domain| dynamic.contains(domain));
     }
 
     /// Counts a decision by rules. Only what may consume is one: not a look, and not a refund.

@@ -45,6 +45,7 @@ impl Service {
         let verdict = self.limits.ask_at(op, query, now);
         self.metrics.decided(front_end, op, query, &verdict);
         self.metrics.took(front_end, self.limits.now().since(now));
+        log_refusal(front_end, query.domain, &verdict);
         verdict
     }
 
@@ -65,6 +66,7 @@ impl Service {
             self.metrics.decided(front_end, op, &query, &verdict);
         });
         self.metrics.took(front_end, self.limits.now().since(now));
+        log_refusal(front_end, query.domain, &verdict);
         verdict
     }
 
@@ -118,4 +120,14 @@ impl Service {
     pub fn reload_failed(&self) {
         self.metrics.reloaded(false);
     }
+}
+
+/// Refusals are counted; they are logged one by one only for those who ask for it.
+fn log_refusal(front_end: FrontEnd, domain: &str, verdict: &Verdict) {
+    if verdict.allowed || !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    let rule = verdict.reported().and_then(|answered| verdict.rule(answered));
+    let rule = rule.map_or("", |rule| &*rule.id);
+    tracing::debug!(front_end = front_end.as_str(), domain, rule, "refused");
 }

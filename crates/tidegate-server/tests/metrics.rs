@@ -192,4 +192,7 @@ descriptors:
     assert_eq!(told["tidegate_reload_total{result=\"ok\"}"], 1.0);
     assert_eq!(told["tidegate_reload_total{result=\"error\"}"], 1.0);
     assert_eq!(told["tidegate_keys"], 3.0);
+    let hits = "ratelimit_service_rate_limit_total_hits";
+    assert_eq!(told[&format!("{hits}{{domain=\"api\",key1=\"user\"}}")], 2.0);
+    assert_eq!(told.keys().filter(|name| name.starts_with(hits)).count(), 1);
 }

@@ -79,6 +79,7 @@ pub use rule_limiter::{DESCRIPTORS_MAX, Modes, Query, RuleLimiter};
 pub use tidegate_core::{
     AlgorithmName, Align, ColdStart, Compare, Decision, Inherit, Lease, Limit, LimitError,
     LimitSpec, Queue, Rate, Refill, Retry, SoftSpec, Source, Taken, Timestamp, Window, Windows,
+    parse_duration,
 };
 /// Rules from files: see [`RuleLimiter`].
 #[cfg(feature = "rules")]

@@ -112,6 +112,12 @@ impl LyftCells {
         }
     }
 
+    /// Forgets the series that no rule is counted in, unless their domain is to be kept.
+    pub(super) fn forget(&self, keep: impl Fn(&str) -> bool) {
+        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        series.retain(|labels, cell| Arc::strong_count(cell) > 1 || keep(&labels.domain));
+    }
+
     /// All series, in order.
     pub(super) fn all(&self) -> Vec<(Labels, Arc<LyftCell>)> {
         let series = self.series.lock().unwrap_or_else(PoisonError::into_inner);

@@ -31,7 +31,7 @@ pub(crate) struct Count {
 }
 
 impl FixedWindow {
-    fn end(&self, ask: &Ask) -> u64 {
+    pub(crate) fn end(&self, ask: &Ask) -> u64 {
         let now = ask.now();
         match (self.windows, ask.at.window) {
             (Windows::Calendar, Some(window)) if now < window.end.as_nanos() => {

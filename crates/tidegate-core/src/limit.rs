@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::algorithm::Frame;
+use crate::algorithm::{Ask, Frame, until};
 use crate::bucket::Bucket;
 use crate::concurrency::Concurrency;
 use crate::fixed_window::{FixedWindow, Windows};
@@ -10,7 +10,8 @@ use crate::interval::Interval;
 use crate::rate::Rate;
 use crate::sliding_counter::SlidingCounter;
 use crate::sliding_log::SlidingLog;
-use crate::spec::{AlgorithmName, ColdStart, LimitSpec, Queue};
+use crate::spec::{AlgorithmName, Align, ColdStart, LimitSpec, Queue};
+use crate::time::{Moment, nanos};
 use crate::warm_up::WarmUp;
 
 /// One limit: an algorithm with its numbers, checked and ready.
@@ -157,6 +158,22 @@ impl Limit {
     /// Whether units are permits that a holder keeps and gives back.
     pub const fn is_concurrency(&self) -> bool {
         matches!(self.kind, Kind::Concurrency(_))
+    }
+
+    /// How long the fixed window lasts that a key without a past is counted in; `None` for limits
+    /// that have no such windows. A limit that blocks has the window it was written with.
+    pub fn window_left(&self, at: &Moment) -> Option<Duration> {
+        if self.spec.algorithm != AlgorithmName::FixedWindow {
+            return None;
+        }
+        let windows = match self.spec.align {
+            Align::Epoch => Windows::Epoch,
+            Align::FirstRequest => Windows::FirstRequest,
+            Align::Calendar => Windows::Calendar,
+        };
+        let window = FixedWindow { length: nanos(self.spec.rate.period).max(1), windows };
+        let ask = Ask { at: *at, holder: 0 };
+        Some(Duration::from_nanos(until(window.end(&ask), ask.now())))
     }
 
     /// The time in which `limit` units are earned, rounded up to the nanosecond; `None` for

@@ -1,11 +1,42 @@
-//! TODO
+//! Envoy's protocol: the rate limit service over gRPC, with health and reflection.
+//!
+//! HTTP/2 is hyper's. The one method that counts is answered by hand ([`unary`]), everything else
+//! by tonic.
 
+mod body;
+mod health;
+mod routes;
+mod unary;
+
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+
+use self::routes::Routes;
 use crate::config::Config;
 use crate::drain::Drain;
-use crate::listen::Listener;
+use crate::listen::{Listener, Stream};
 use crate::service::Service;
+
+/// How large a message may be. A request with as many descriptors as there may be fits in.
+const MESSAGE_MAX: usize = 1 << 20;
+/// How long a message may take to come in.
+const MESSAGE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How many requests a connection may have under way.
+const STREAMS_MAX: u32 = 1024;
+/// How large the headers of a request may be.
+const HEADERS_MAX: u32 = 16 * 1024;
+/// How much of a connection may be on its way to us, and how much of one request.
+const CONNECTION_WINDOW: u32 = 1 << 20;
+const STREAM_WINDOW: u32 = 64 * 1024;
+/// After how much time a client is asked whether it is still there, and how long it may take to
+/// answer.
+const PING_AFTER: Duration = Duration::from_secs(60);
+const PING_MAX: Duration = Duration::from_secs(20);
 
 /// Serves until the server drains.
 pub(crate) async fn serve(
@@ -15,5 +46,41 @@ pub(crate) async fn serve(
     drain: Drain,
 ) {
     let metrics = Arc::clone(service.metrics());
-    listener.serve(drain, metrics, config.connections_max, |_stream, _peer| async {}).await;
+    let connections_max = config.connections_max;
+    let routes = Arc::new(Routes::new(service, config, drain.clone()));
+    let drained = drain.clone();
+    let connection = move |stream, _peer| converse(stream, Arc::clone(&routes), drained.clone());
+    listener.serve(drain, metrics, connections_max, connection).await;
+}
+
+/// Serves one connection. When the server drains the client is told so, and what it has begun is
+/// answered.
+async fn converse(stream: Stream, routes: Arc<Routes>, drain: Drain) {
+    let service = service_fn(move |request| Arc::clone(&routes).answer(request));
+    let connection = builder().serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = drain.begun() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a gRPC connection broke");
+    }
+}
+
+fn builder() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_AFTER)
+        .keep_alive_timeout(PING_MAX)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADERS_MAX)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .auto_date_header(false);
+    builder
 }

@@ -16,6 +16,7 @@ mod http;
 mod listen;
 mod metrics;
 mod resp;
+mod rls;
 mod server;
 mod service;
 mod tls;

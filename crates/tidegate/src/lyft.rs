@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_core::Decision;
+use tidegate_core::{Decision, Retry};
+
+use crate::verdict::{Answered, Verdict};
 
 /// How a request shows in the counters of a rule. All are in units of cost, not in requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,28 +44,44 @@ impl Hits {
     }
 }
 
-/// The three headers that Lyft's service adds, as names and values: the limit, what remains of it,
-/// and in how many seconds it is whole again, at least one.
+/// In how many whole seconds Lyft's answers say that there is more, at least one.
 ///
-/// ```
-/// use tidegate::{Limit, Limiter};
-///
-/// let limiter = Limiter::new(Limit::per_minute(10))?;
-/// let headers = tidegate::lyft::headers(&limiter.check("key"));
-/// assert_eq!(headers[0], ("RateLimit-Limit", "10".to_owned()));
-/// assert_eq!(headers[1], ("RateLimit-Remaining", "9".to_owned()));
-/// # Ok::<(), tidegate::BuildError>(())
-/// ```
-pub fn headers(decision: &Decision) -> [(&'static str, String); 3] {
-    let reset = whole_seconds(decision.reset_after.unwrap_or_default());
-    [
-        ("RateLimit-Limit", decision.limit.to_string()),
-        ("RateLimit-Remaining", decision.remaining.to_string()),
-        ("RateLimit-Reset", reset.to_string()),
-    ]
+/// Of a fixed window that is its end, whatever was decided. Of any other limit it is when the same
+/// request would be admitted if it was refused, and otherwise when all is as new. Where nobody can
+/// know it is one second: ask again.
+pub fn seconds_until_reset(verdict: &Verdict, answered: &Answered) -> u64 {
+    whole_seconds(until_reset(verdict, answered).unwrap_or_default())
 }
 
-/// Rounded up, so that whoever waits so long does not come early.
+fn until_reset(verdict: &Verdict, answered: &Answered) -> Option<Duration> {
+    let Decision { retry, reset_after, .. } = answered.decision;
+    match (verdict.is_windowed(answered), retry) {
+        // A window that has counted nothing has no state that could tell its end.
+        (true, _) => {
+            reset_after.filter(|it| !it.is_zero()).or_else(|| verdict.window_left(answered))
+        }
+        (false, Retry::After(wait)) => Some(wait),
+        (false, Retry::Now | Retry::Never | Retry::Unknown) => reset_after,
+    }
+}
+
+/// The values of the three headers that Lyft's service adds: the limit, what remains of it, and
+/// [`seconds_until_reset`]. What they are called is a setting there.
+pub fn headers(verdict: &Verdict, answered: &Answered) -> [u64; 3] {
+    let Decision { limit, remaining, .. } = answered.decision;
+    [limit, remaining, seconds_until_reset(verdict, answered)]
+}
+
+/// The seconds of a `Retry-After` for what was refused: rounded up, so that whoever waits so long
+/// does not come early, and at least one.
+pub fn retry_after(verdict: &Verdict) -> Option<u64> {
+    match verdict.decision?.retry {
+        Retry::After(wait) => Some(whole_seconds(wait)),
+        Retry::Now | Retry::Never | Retry::Unknown => None,
+    }
+}
+
+/// Rounded up, and at least one.
 fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0)).max(1)
 }

@@ -66,6 +66,7 @@ impl<'a> Plan<'a> {
         found: &Found<'_>,
         armed: &Arc<Armed>,
         query: &Query<'_>,
+        now: Timestamp,
     ) -> Verdict {
         let allowed = self.is_allowed(outcomes);
         let answered = self.by.iter().zip(answers).zip(0u32..);
@@ -100,6 +101,7 @@ impl<'a> Plan<'a> {
             reached: found.reached.clone(),
             knows_domain: found.knows_domain,
             denied_by: None,
+            now,
             armed: Arc::clone(armed),
         }
     }

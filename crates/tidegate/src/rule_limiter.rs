@@ -152,6 +152,11 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         &self.shared.store
     }
 
+    /// What holds for all rules.
+    pub fn modes(&self) -> Modes {
+        self.shared.modes
+    }
+
     /// The time by the limiter's clock.
     pub fn now(&self) -> Timestamp {
         self.shared.clock.now()
@@ -192,7 +197,7 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
             let outcome = shared.store.apply(&call, &mut answers[part.clone()]).await?;
             outcomes.add(outcome, part);
         }
-        Ok(plan.conclude(&outcomes, &answers, &found, &armed, query))
+        Ok(plan.conclude(&outcomes, &answers, &found, &armed, query, now))
     }
 }
 
@@ -272,7 +277,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         let armed = self.shared.armed.load_full();
         armed.rules.map_http(query.domain, request, mapped);
         if let Some(origin) = mapped.denied_by() {
-            return Verdict::denied(origin, armed);
+            return Verdict::denied(origin, now, armed);
         }
         mapped.with(|descriptors| {
             let query = Query { descriptors, ..*query };
@@ -304,7 +309,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
             let outcome = shared.store.apply_now(&call, &mut answers[part.clone()]);
             outcomes.add(outcome, part);
         }
-        plan.conclude(&outcomes, &answers, &found, armed, query)
+        plan.conclude(&outcomes, &answers, &found, armed, query, now)
     }
 }
 

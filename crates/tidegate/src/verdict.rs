@@ -2,9 +2,12 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Decision, Joint, Retry, Source};
+use tidegate_core::{
+    AlgorithmName, Decision, Joint, Limit, Moment, Rate, Retry, Source, Timestamp,
+};
 use tidegate_rules::{Origin, Override, Reached, Rule, Rules};
 
 use crate::armed::Armed;
@@ -26,6 +29,8 @@ pub struct Verdict {
     pub knows_domain: bool,
     /// The entry of the `http` section that refuses the request because it lacks a value.
     pub denied_by: Option<Origin>,
+    /// The time that it was decided at.
+    pub now: Timestamp,
     pub(crate) armed: Arc<Armed>,
 }
 
@@ -48,7 +53,7 @@ pub(crate) enum By {
 
 impl Verdict {
     /// A request that lacks what the rules want to count it by.
-    pub(crate) fn denied(origin: Origin, armed: Arc<Armed>) -> Self {
+    pub(crate) fn denied(origin: Origin, now: Timestamp, armed: Arc<Armed>) -> Self {
         Self {
             allowed: false,
             granted: 0,
@@ -57,6 +62,7 @@ impl Verdict {
             reached: SmallVec::new(),
             knows_domain: true,
             denied_by: Some(origin),
+            now,
             armed,
         }
     }
@@ -89,10 +95,55 @@ impl Verdict {
         self.armed.generation
     }
 
+    /// The limit that the request brought along, if that is what spoke.
+    pub fn override_of(&self, answered: &Answered) -> Option<Override> {
+        match answered.by {
+            By::Rule(_) => None,
+            By::Override(limit) => Some(limit),
+        }
+    }
+
     /// The limit to report: the refusing one with the longest retry, otherwise the one nearest to
     /// its end. Limits that only watch are never reported.
     pub fn reported(&self) -> Option<&Answered> {
         self.limits.get(self.decision?.rule as usize)
+    }
+
+    /// The limit to report of one descriptor, chosen as in [`reported`](Self::reported); if all of
+    /// them only watch, one of these.
+    pub fn reported_of(&self, descriptor: u32) -> Option<&Answered> {
+        let mut limits = self.limits.iter().filter(|answered| answered.descriptor == descriptor);
+        let first = limits.next()?;
+        let mut best = first;
+        for other in limits {
+            if is_told_before(&other.decision, &best.decision) {
+                best = other;
+            }
+        }
+        Some(best)
+    }
+
+    /// Whether a limit counts in fixed windows, as all do that requests bring along.
+    pub(crate) fn is_windowed(&self, answered: &Answered) -> bool {
+        self.rule(answered).is_none_or(|rule| rule.limit.algorithm() == AlgorithmName::FixedWindow)
+    }
+
+    /// How long the fixed window lasts that the request would have been the first of; `None` if
+    /// the limit has no such windows.
+    pub(crate) fn window_left(&self, answered: &Answered) -> Option<Duration> {
+        let now = self.now;
+        match answered.by {
+            By::Rule(index) => {
+                let rule = self.armed.rules.all().get(index as usize)?;
+                let calendar = self.armed.calendars.get(index as usize)?.as_ref();
+                let window = calendar.map(|calendar| calendar.windows(now).around(now));
+                rule.limit.window_left(&Moment { now, window })
+            }
+            By::Override(Override { requests_per_unit, unit }) => {
+                let rate = Rate::new(requests_per_unit.into(), unit.length());
+                Limit::fixed_window(rate).build().ok()?.window_left(&Moment::at(now))
+            }
+        }
     }
 
     /// The verdict as one line of JSON, without the line's end.
@@ -154,6 +205,17 @@ impl Verdict {
         let descriptor = answered.descriptor;
         let _ = write!(out, ",\"soft\":{soft},\"shadow\":{shadow},\"descriptor\":{descriptor}}}");
     }
+}
+
+/// Whether one limit is rather reported than another that comes before it.
+fn is_told_before(one: &Decision, other: &Decision) -> bool {
+    let watches = |decision: &Decision| decision.source == Source::Shadow;
+    if watches(one) != watches(other) {
+        return watches(other);
+    }
+    let mut joint = Joint::new(&Decision { rule: 0, ..*other });
+    joint.add(&Decision { rule: 1, ..*one });
+    joint.finish(one.allowed && other.allowed).rule == 1
 }
 
 /// When to come back, when all is as new, how long to wait; with a word where there is no number.

@@ -24,27 +24,24 @@ pub(super) async fn read<M: Message + Default>(body: Incoming) -> Result<M, Stat
 
 /// All of a body, which nearly always comes in one piece.
 async fn collect(mut body: Incoming) -> Result<Bytes, Status> {
-    let mut first = Bytes::new();
-    let mut more = BytesMut::new();
+    let mut all = Bytes::new();
+    let mut joined = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let broken = |error| Status::cancelled(format!("the request broke off: {error}"));
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
-        if first.len() + more.len() + data.len() > PREFIX + MESSAGE_MAX {
+        if all.len() + joined.len() + data.len() > PREFIX + MESSAGE_MAX {
             return Err(Status::resource_exhausted(format!(
                 "the message is larger than {MESSAGE_MAX} bytes"
             )));
         }
-        if first.is_empty() {
-            first = data;
+        if all.is_empty() && joined.is_empty() {
+            all = data;
         } else {
-            if more.is_empty() {
-                more.extend_from_slice(&first);
-                first.clear();
-            }
-            more.extend_from_slice(&data);
+            joined.extend_from_slice(&std::mem::take(&mut all));
+            joined.extend_from_slice(&data);
         }
     }
-    Ok(if more.is_empty() { first } else { more.freeze() })
+    Ok(if joined.is_empty() { all } else { joined.freeze() })
 }
 
 fn decode<M: Message + Default>(mut bytes: Bytes) -> Result<M, Status> {

@@ -7,7 +7,7 @@ use crate::diagnostic::{At, Findings, Report};
 use crate::draft::{DescriptorDraft, DomainDraft, LimitsDraft};
 use crate::http::{self, Index};
 use crate::read::{Reader, Replaced, read_file};
-use crate::rule::{Origin, Rule};
+use crate::rule::{Origin, Rule, Unlimited};
 use crate::tree::Tree;
 use crate::yaml::Place;
 
@@ -57,7 +57,27 @@ pub struct Rules {
     tree: Tree,
     /// The `http` section of each domain.
     domains: HashMap<Box<str>, Index>,
-    files: Vec<Box<str>>,
+    files: Vec<Source>,
+    /// Where the limits of each domain begin among all, and its rules that say there is none.
+    planted: Vec<(Box<str>, usize, usize)>,
+}
+
+/// A file that rules were loaded from.
+#[derive(Debug)]
+struct Source {
+    name: Box<str>,
+    text: Box<str>,
+    /// Where each line begins.
+    lines: Vec<u32>,
+}
+
+impl Source {
+    fn new(file: &File<'_>) -> Self {
+        let begins = |(at, _): (usize, &str)| u32::try_from(at + 1).ok();
+        let lines = file.text.match_indices('\n').filter_map(begins);
+        let lines = std::iter::once(0).chain(lines).collect();
+        Self { name: file.name.into(), text: file.text.into(), lines }
+    }
 }
 
 /// What came of loading.
@@ -121,8 +141,10 @@ impl Rules {
 
     fn compile(domains: Vec<DomainDraft>, files: &[File<'_>], options: &Options) -> Self {
         let mut rules = Self { tree: Tree::new(options.lyft_compat), ..Self::default() };
-        rules.files = files.iter().map(|file| file.name.into()).collect();
+        rules.files = files.iter().map(Source::new).collect();
         for DomainDraft { domain, origin, descriptors, http, .. } in domains {
+            let begin = (rules.tree.rules.len(), rules.tree.unlimited.len());
+            rules.planted.push((domain.clone(), begin.0, begin.1));
             let root = rules.tree.plant(&domain, origin);
             rules.tree.grow(root, descriptors);
             rules.tree.open(&domain, root);
@@ -149,6 +171,29 @@ impl Rules {
         &self.tree.rules
     }
 
+    /// All rules that say there is no limit, in the order they were written.
+    pub fn unlimited(&self) -> &[Unlimited] {
+        &self.tree.unlimited
+    }
+
+    /// The domain of a limit, by its position among [`all`](Self::all).
+    pub fn domain_of(&self, index: usize) -> &str {
+        let later = self.planted.partition_point(|(_, begin, _)| *begin <= index);
+        later.checked_sub(1).map_or("", |at| &self.planted[at].0)
+    }
+
+    /// The domain of a rule that says there is no limit, by its position among
+    /// [`unlimited`](Self::unlimited).
+    pub fn domain_of_unlimited(&self, index: usize) -> &str {
+        let later = self.planted.partition_point(|(_, _, begin)| *begin <= index);
+        later.checked_sub(1).map_or("", |at| &self.planted[at].0)
+    }
+
+    /// Whether there is such a domain.
+    pub fn knows(&self, domain: &str) -> bool {
+        self.domains.contains_key(domain)
+    }
+
     /// The domains, in no order.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
         self.domains.keys().map(|domain| &**domain)
@@ -156,8 +201,22 @@ impl Rules {
 
     /// Where something was written, as `file:line`.
     pub fn origin(&self, origin: Origin) -> String {
-        let file = self.files.get(origin.file as usize).map_or("", |file| &**file);
-        format!("{file}:{}", origin.place.line)
+        format!("{}:{}", self.file(origin), origin.place.line)
+    }
+
+    /// The file that something was written in.
+    pub fn file(&self, origin: Origin) -> &str {
+        self.files.get(origin.file as usize).map_or("", |file| &file.name)
+    }
+
+    /// The line that something was written in, without its end.
+    pub fn source_line(&self, origin: Origin) -> &str {
+        let line = || {
+            let file = self.files.get(origin.file as usize)?;
+            let start = *file.lines.get(origin.place.line.checked_sub(1)? as usize)? as usize;
+            file.text.get(start..)?.lines().next()
+        };
+        line().unwrap_or_default()
     }
 }
 

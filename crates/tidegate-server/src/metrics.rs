@@ -20,10 +20,12 @@ use tidegate::{Answered, Decision, Op, Query, Source, Verdict};
 use self::cells::{Outcome, RuleCells};
 use self::histogram::Histogram;
 use self::lyft::LyftCells;
+pub(crate) use self::render::METRICS_TYPE;
 use crate::front_end::FrontEnd;
 
 /// What rules are called that nobody wrote.
 const OVERRIDE: &str = "override";
+const BLOCK: &str = "block";
 const MISSING_VALUE: &str = "missing_value";
 /// The domain of those that the rules do not know.
 const UNKNOWN: &str = "unknown";
@@ -64,6 +66,7 @@ struct Counted {
 struct Domain {
     no_match: AtomicU64,
     overrides: RuleCells,
+    blocks: RuleCells,
     missing: RuleCells,
 }
 
@@ -162,8 +165,10 @@ impl Metrics {
         let outcome = Outcome::of(verdict, decision);
         let rule = verdict.rule_index(answered).and_then(|index| verdict.rules().all().get(index));
         let (Some(index), Some(rule)) = (verdict.rule_index(answered), rule) else {
+            let domain = self.domain(table, query.domain);
+            let cells = if answered.is_block() { &domain.blocks } else { &domain.overrides };
             if let Some(outcome) = outcome {
-                self.domain(table, query.domain).overrides.add(front_end, outcome, source, cost);
+                cells.add(front_end, outcome, source, cost);
             }
             return;
         };

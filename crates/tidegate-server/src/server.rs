@@ -30,6 +30,9 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// What is to be trusted is no address.
+    #[error("`{0}` in trusted_proxies is neither an address nor a network such as 10.0.0.0/8")]
+    Proxy(String),
     /// TLS was asked for and cannot be had.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -67,6 +70,7 @@ impl Server {
     /// # Errors
     /// If one of them cannot be bound; none is then.
     pub async fn start(service: Arc<Service>, config: Config) -> Result<Self, StartError> {
+        let trusted = http::Trusted::parse(&config.trusted_proxies).map_err(StartError::Proxy)?;
         let grpc = Listener::bind(FrontEnd::Grpc, &config.grpc, config.grpc_tls.as_ref(), &[b"h2"]);
         let grpc = grpc.await?;
         let protocols: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -89,7 +93,7 @@ impl Server {
         }
         if let Some(listener) = http {
             let (service, config, drain) = parts();
-            accepting.push(tokio::spawn(http::serve(listener, service, config, drain)));
+            accepting.push(tokio::spawn(http::serve(listener, service, config, trusted, drain)));
         }
         if let Some(listener) = resp {
             let (service, config, drain) = parts();

@@ -1,9 +1,10 @@
 //! The engine as the front ends see it: asked in one place, counted in one place.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::rules::{HttpRequest, Mapped, Rules};
-use tidegate::{Call, Decision, Outcome, Verdict};
+use tidegate::{Call, Decision, MemoryError, Outcome, Verdict};
 use tidegate::{Item, LocalStore as _, MemoryStore, Op, Query, Registered, RuleError, RuleLimiter};
 
 use crate::clock::ServiceClock;
@@ -68,6 +69,47 @@ impl Service {
         self.metrics.took(front_end, self.limits.now().since(now));
         log_refusal(front_end, query.domain, &verdict);
         verdict
+    }
+
+    /// Checks a request and remembers under `id` what it took, to be settled within `ttl`.
+    ///
+    /// # Errors
+    /// If the store has no room for another reservation.
+    pub fn reserve(
+        &self,
+        front_end: FrontEnd,
+        query: &Query<'_>,
+        id: u128,
+        ttl: Duration,
+    ) -> Result<Verdict, MemoryError> {
+        let now = self.limits.now();
+        let verdict = self.limits.reserve_at(query, id, ttl, now)?;
+        self.metrics.decided(front_end, Op::Check, query, &verdict);
+        self.metrics.took(front_end, self.limits.now().since(now));
+        Ok(verdict)
+    }
+
+    /// [`reserve`](Self::reserve) for an HTTP request.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reserve_http<R: HttpRequest + ?Sized>(
+        &self,
+        front_end: FrontEnd,
+        query: &Query<'_>,
+        request: &R,
+        id: u128,
+        ttl: Duration,
+    ) -> Result<Verdict, MemoryError> {
+        let now = self.limits.now();
+        let mut mapped = Mapped::new();
+        let verdict = self.limits.reserve_http_at(query, request, &mut mapped, (id, ttl), now)?;
+        mapped.with(|descriptors| {
+            let query = Query { descriptors, ..*query };
+            self.metrics.decided(front_end, Op::Check, &query, &verdict);
+        });
+        self.metrics.took(front_end, self.limits.now().since(now));
+        Ok(verdict)
     }
 
     /// A check by a limit that is in no rules, under the name that metrics call it by.

@@ -77,6 +77,24 @@ pub trait LocalStore: Store {
     /// [`Store::apply`] at once.
     fn apply_now(&self, call: &Call<'_>, answers: &mut [Answer]) -> Outcome;
 
+    /// [`Store::reserve`] at once.
+    ///
+    /// # Errors
+    /// As there.
+    fn reserve_now(
+        &self,
+        call: &Call<'_>,
+        answers: &mut [Answer],
+        id: u128,
+        ttl: Duration,
+    ) -> Result<Outcome, Self::Error>;
+
+    /// [`Store::settle`] at once.
+    ///
+    /// # Errors
+    /// As there.
+    fn settle_now(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, Self::Error>;
+
     /// The most common call, one limit and nothing else: [`Op::Check`] for one item.
     fn check_one(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
         let mut answers = [Answer::default()];
@@ -317,6 +335,20 @@ impl<S: Store> Store for Arc<S> {
 impl<S: LocalStore> LocalStore for Arc<S> {
     fn apply_now(&self, call: &Call<'_>, answers: &mut [Answer]) -> Outcome {
         S::apply_now(self, call, answers)
+    }
+
+    fn reserve_now(
+        &self,
+        call: &Call<'_>,
+        answers: &mut [Answer],
+        id: u128,
+        ttl: Duration,
+    ) -> Result<Outcome, Self::Error> {
+        S::reserve_now(self, call, answers, id, ttl)
+    }
+
+    fn settle_now(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, Self::Error> {
+        S::settle_now(self, id, cost, now)
     }
 
     fn check_one(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {

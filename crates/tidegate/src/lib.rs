@@ -40,8 +40,14 @@ mod anchor;
 mod armed;
 mod calendar;
 mod clock;
+#[cfg(feature = "rules")]
+mod exceptions;
+#[cfg(feature = "rules")]
+mod explain;
 #[cfg(feature = "files")]
 pub mod files;
+#[cfg(feature = "rules")]
+pub mod headers;
 mod holder;
 mod key;
 mod limiter;
@@ -66,6 +72,10 @@ pub use armed::check_time_zone;
 #[cfg(feature = "time-zones")]
 pub use calendar::{Calendar, CalendarUnit, UnknownTimeZone};
 pub use clock::{Clock, ManualClock, ManualSleep, SystemClock};
+#[cfg(feature = "rules")]
+pub use exceptions::{EXCEPTIONS_MAX, Excepted, Exception, ExceptionError, ExceptionKind};
+#[cfg(feature = "rules")]
+pub use explain::Explained;
 #[cfg(feature = "rules")]
 pub use holder::holder_named;
 pub use key::{Each, Key};

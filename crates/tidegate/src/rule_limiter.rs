@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use tidegate_core::{Inherit, Limit, Rate, Timestamp};
-use tidegate_rules::{Descriptor, Found, HttpRequest, Mapped, Override, Rules};
+use tidegate_rules::{Descriptor, Entry, Found, HttpRequest, Mapped, Met, Override, Rules};
 use tidegate_store::{Item, LocalStore, MemoryStore, Mode, Op, Registered, Store};
 
 use crate::armed::{Armed, RuleError};
 use crate::clock::{Clock, SystemClock};
+use crate::exceptions::{Excepted, Exception, ExceptionError, ExceptionKind, Exceptions};
 use crate::holder::Holders;
 use crate::plan::{FREE_QUOTA, NOBODY, Outcomes, Plan, sort_by_descriptor};
 use crate::verdict::{By, Verdict};
@@ -66,6 +68,7 @@ struct Shared<S, C> {
     armed: ArcSwap<Armed>,
     holders: Holders,
     overrides: RwLock<HashMap<Override, Arc<Registered>>>,
+    exceptions: Exceptions,
 }
 
 /// What holds for all rules.
@@ -131,7 +134,8 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
     pub fn build(store: S, clock: C, rules: Rules, modes: Modes) -> Result<Self, RuleError> {
         let armed = ArcSwap::from_pointee(Armed::new(&store, rules)?);
         let (holders, overrides) = (Holders::new(), RwLock::default());
-        let shared = Shared { store, clock, modes, armed, holders, overrides };
+        let exceptions = Exceptions::default();
+        let shared = Shared { store, clock, modes, armed, holders, overrides, exceptions };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -185,9 +189,16 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
     pub async fn ask_async(&self, op: Op<'_>, query: &Query<'_>) -> Result<Verdict, S::Error> {
         let shared = &*self.shared;
         let armed = shared.armed.load_full();
+        let now = shared.clock.now();
+        let excepting =
+            shared.exceptions.may_be_any(now).then(|| shared.exceptions.apply(query, now));
+        let blocked = excepting.as_ref().filter(|_| may_refuse(op)).map(|it| &it.blocked[..]);
+        let blocked = blocked.unwrap_or_default();
+        let descriptors = excepting.as_ref().map_or(query.descriptors, |it| &it.descriptors);
+        let query = &Query { descriptors, ..*query };
+        let op = if blocked.is_empty() { op } else { Op::Peek };
         let mut found = Found::new();
         armed.rules.find(query.domain, query.descriptors, &mut found);
-        let now = shared.clock.now();
         let overrides = shared.overridden(&found);
         let plan = shared.plan(&armed, &found, &overrides, query, now, Wanted::All);
         let mut answers = plan.places();
@@ -197,8 +208,77 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
             let outcome = shared.store.apply(&call, &mut answers[part.clone()]).await?;
             outcomes.add(outcome, part);
         }
+        let verdict = plan.conclude(&outcomes, &answers, &found, &armed, query, now);
+        Ok(if blocked.is_empty() { verdict } else { verdict.blocked(blocked) })
+    }
+
+    /// Makes an exception from the rules for a key, until so long from now. The key is what a
+    /// descriptor with exactly these entries is counted by; one that is made again is changed.
+    ///
+    /// A blocked key is refused by [`Op::Check`], [`Op::Peek`] and [`Op::UpTo`], and nothing is
+    /// consumed. Exceptions are this process's; they end with it.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn except(
+        &self,
+        domain: &str,
+        entries: &[Entry<'_>],
+        exception: Exception,
+        span: Duration,
+    ) -> Result<(), ExceptionError> {
+        let now = self.now();
+        self.shared.exceptions.set(domain, entries, exception, now + span, now)
+    }
+
+    /// Ends an exception. Whether there was one.
+    pub fn lift(&self, domain: &str, entries: &[Entry<'_>], kind: ExceptionKind) -> bool {
+        self.shared.exceptions.lift(domain, entries, kind, self.now())
+    }
+
+    /// The exceptions of a key.
+    pub fn exceptions_of(&self, domain: &str, entries: &[Entry<'_>]) -> Vec<Excepted> {
+        self.shared.exceptions.of(domain, entries, self.now())
+    }
+
+    /// All exceptions, those that end first before the others.
+    pub fn exceptions(&self) -> Vec<Excepted> {
+        self.shared.exceptions.list(self.now())
+    }
+
+    /// What a request would be told if nobody had used anything yet; exceptions do not count.
+    pub(crate) fn ask_fresh(
+        &self,
+        query: &Query<'_>,
+        now: Timestamp,
+    ) -> Result<Verdict, RuleError> {
+        let shared = &*self.shared;
+        let armed = shared.armed.load_full();
+        let mut found = Found::new();
+        armed.rules.find(query.domain, query.descriptors, &mut found);
+        let store = MemoryStore::builder().shards(1).build();
+        let mut handles = Vec::with_capacity(found.limits.len());
+        for met in &found.limits {
+            let (id, limit) = (&met.rule.counter, met.rule.limit.clone());
+            handles.push(store.register(id, limit, Inherit::Used)?);
+        }
+        let overrides = found.overrides().map(|_| None).collect();
+        let handle = |position: usize, _: &Met<'_>| &*handles[position];
+        let plan = shared.plan_with(&armed, &found, &overrides, query, now, Wanted::All, handle);
+        let mut answers = plan.places();
+        let mut outcomes = Outcomes::default();
+        for part in plan.parts() {
+            let call = plan.call(Op::Check, part.clone(), now);
+            let outcome = store.apply_now(&call, &mut answers[part.clone()]);
+            outcomes.add(outcome, part);
+        }
         Ok(plan.conclude(&outcomes, &answers, &found, &armed, query, now))
     }
+}
+
+/// Whether the answer may be no, so that a block has something to say.
+fn may_refuse(op: Op<'_>) -> bool {
+    matches!(op, Op::Check | Op::Peek | Op::UpTo)
 }
 
 impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
@@ -297,6 +377,46 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         now: Timestamp,
         wanted: Wanted,
     ) -> Verdict {
+        if self.shared.exceptions.may_be_any(now) {
+            return self.ask_excepted(armed, op, query, now, wanted);
+        }
+        self.ask_rules(armed, op, query, now, wanted)
+    }
+
+    /// Asks where some keys have exceptions from the rules.
+    #[cold]
+    fn ask_excepted(
+        &self,
+        armed: &Arc<Armed>,
+        op: Op<'_>,
+        query: &Query<'_>,
+        now: Timestamp,
+        wanted: Wanted,
+    ) -> Verdict {
+        if let Wanted::Permits = wanted {
+            return self.ask_rules(armed, op, query, now, wanted);
+        }
+        let excepting = self.shared.exceptions.apply(query, now);
+        let excepted = Query { descriptors: &excepting.descriptors, ..*query };
+        if may_refuse(op) && !excepting.blocked.is_empty() {
+            let verdict = self.ask_rules(armed, Op::Peek, &excepted, now, wanted);
+            return verdict.blocked(&excepting.blocked);
+        }
+        if op == Op::Reset {
+            // What was used before the exception is to be forgotten too.
+            self.ask_rules(armed, op, query, now, wanted);
+        }
+        self.ask_rules(armed, op, &excepted, now, wanted)
+    }
+
+    fn ask_rules(
+        &self,
+        armed: &Arc<Armed>,
+        op: Op<'_>,
+        query: &Query<'_>,
+        now: Timestamp,
+        wanted: Wanted,
+    ) -> Verdict {
         let shared = &*self.shared;
         let mut found = Found::new();
         armed.rules.find(query.domain, query.descriptors, &mut found);
@@ -310,6 +430,82 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
             outcomes.add(outcome, part);
         }
         plan.conclude(&outcomes, &answers, &found, armed, query, now)
+    }
+
+    /// Checks a request and remembers under `id` what it took, to be [settled](Self::settle_at)
+    /// within `ttl`; past that it stays consumed. All or nothing, also where descriptors are
+    /// independent. While it is open the same id reserves once.
+    ///
+    /// Where descriptors have costs of their own, the reservation costs one and they are factors.
+    ///
+    /// # Errors
+    /// If the store could not answer, or has no room for another reservation.
+    pub fn reserve_at(
+        &self,
+        query: &Query<'_>,
+        id: u128,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<Verdict, S::Error> {
+        self.reserve_armed(&self.shared.armed.load_full(), query, id, ttl, now)
+    }
+
+    /// [`reserve_at`](Self::reserve_at) for an HTTP request.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reserve_http_at<R: HttpRequest + ?Sized>(
+        &self,
+        query: &Query<'_>,
+        request: &R,
+        mapped: &mut Mapped,
+        (id, ttl): (u128, Duration),
+        now: Timestamp,
+    ) -> Result<Verdict, S::Error> {
+        let armed = self.shared.armed.load_full();
+        armed.rules.map_http(query.domain, request, mapped);
+        if let Some(origin) = mapped.denied_by() {
+            return Ok(Verdict::denied(origin, now, armed));
+        }
+        mapped.with(|descriptors| {
+            self.reserve_armed(&armed, &Query { descriptors, ..*query }, id, ttl, now)
+        })
+    }
+
+    fn reserve_armed(
+        &self,
+        armed: &Arc<Armed>,
+        query: &Query<'_>,
+        id: u128,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<Verdict, S::Error> {
+        let shared = &*self.shared;
+        let excepting = shared.exceptions.apply(query, now);
+        let query = &Query { descriptors: &excepting.descriptors, ..*query };
+        if !excepting.blocked.is_empty() {
+            let verdict = self.ask_rules(armed, Op::Peek, query, now, Wanted::All);
+            return Ok(verdict.blocked(&excepting.blocked));
+        }
+        let mut found = Found::new();
+        armed.rules.find(query.domain, query.descriptors, &mut found);
+        let overrides = shared.overridden(&found);
+        let plan = shared.plan(armed, &found, &overrides, query, now, Wanted::All);
+        let mut answers = plan.places();
+        let call = plan.call(Op::Check, 0..plan.items.len(), now);
+        let outcome = shared.store.reserve_now(&call, &mut answers, id, ttl)?;
+        let mut outcomes = Outcomes::default();
+        outcomes.add(outcome, 0..plan.items.len());
+        Ok(plan.conclude(&outcomes, &answers, &found, armed, query, now))
+    }
+
+    /// Ends a reservation at its real cost: the rest is given back, what is missing is taken as a
+    /// debt; zero cancels it. Whether there was one.
+    ///
+    /// # Errors
+    /// If the store could not answer.
+    pub fn settle_at(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, S::Error> {
+        self.shared.store.settle_now(id, cost, now)
     }
 }
 
@@ -369,6 +565,24 @@ impl<S: Store, C> Shared<S, C> {
         now: Timestamp,
         wanted: Wanted,
     ) -> Plan<'a> {
+        let handle = |_: usize, met: &Met<'_>| &*armed.handles[met.index as usize];
+        self.plan_with(armed, found, overrides, query, now, wanted, handle)
+    }
+
+    /// A plan with the limits of the rules as `handle` has them, which is told the position among
+    /// those found.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "all that a plan is made of, and who has limits")]
+    fn plan_with<'a>(
+        &self,
+        armed: &'a Armed,
+        found: &'a Found<'_>,
+        overrides: &'a Handles,
+        query: &Query<'_>,
+        now: Timestamp,
+        wanted: Wanted,
+        handle: impl Fn(usize, &Met<'_>) -> &'a Registered,
+    ) -> Plan<'a> {
         // Where descriptors have costs of their own, the call costs one and they are factors.
         let has_costs = query.descriptors.iter().any(|descriptor| descriptor.cost.is_some());
         let cost_of = |descriptor: usize| match has_costs {
@@ -394,14 +608,17 @@ impl<S: Store, C> Shared<S, C> {
             });
             by.push((position, By::Override(limit)));
         }
-        for met in found.limits.iter().filter(|met| wanted.covers(&met.rule.limit)) {
+        for (place, met) in found.limits.iter().enumerate() {
+            if !wanted.covers(&met.rule.limit) {
+                continue;
+            }
             let rule = met.rule;
             let calendar = armed.calendars[met.index as usize].as_ref();
             items.push(Item {
                 factor: cost_of(met.descriptor as usize).saturating_mul(rule.cost.into()),
                 mode: self.mode(rule.shadow, rule.quota, met.descriptor),
                 windows: calendar.map(|calendar| calendar.windows(now)),
-                ..Item::new(found.key(met), &armed.handles[met.index as usize])
+                ..Item::new(found.key(met), handle(place, met))
             });
             by.push((met.descriptor, By::Rule(met.index)));
         }

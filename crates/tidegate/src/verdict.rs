@@ -1,12 +1,13 @@
 //! What a limiter with rules answers, and how it reads as JSON.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    AlgorithmName, Decision, Joint, Limit, Moment, Rate, Retry, Source, Timestamp,
+    AlgorithmName, Decision, Joint, Limit, Moment, Rate, Retry, Source, Timestamp, join,
 };
 use tidegate_rules::{Origin, Override, Reached, Rule, Rules};
 
@@ -49,6 +50,14 @@ pub struct Answered {
 pub(crate) enum By {
     Rule(u32),
     Override(Override),
+    Block,
+}
+
+impl Answered {
+    /// Whether it is no limit that spoke: an administrator has blocked the key.
+    pub fn is_block(&self) -> bool {
+        matches!(self.by, By::Block)
+    }
 }
 
 impl Verdict {
@@ -72,11 +81,61 @@ impl Verdict {
         &self.armed.rules
     }
 
-    /// The rule that spoke; `None` for a limit that the request brought along.
+    /// The verdict of a request some of whose keys are blocked for so long; what was said of the
+    /// others stays.
+    pub(crate) fn blocked(mut self, blocked: &[(u32, Duration)]) -> Self {
+        for (descriptor, rest) in blocked {
+            let decision = Decision {
+                retry: Retry::After(*rest),
+                reset_after: Some(*rest),
+                source: Source::Store,
+                ..Decision::without_state(false, 0)
+            };
+            let place = self.limits.iter().position(|it| it.descriptor >= *descriptor);
+            let block = Answered { descriptor: *descriptor, decision, by: By::Block };
+            self.limits.insert(place.unwrap_or(self.limits.len()), block);
+        }
+        for (rule, answered) in (0u32..).zip(&mut self.limits) {
+            answered.decision.rule = rule;
+        }
+        (self.allowed, self.granted) = (false, 0);
+        self.decision = join(false, self.limits.iter().map(|answered| &answered.decision));
+        self
+    }
+
+    /// The rule that spoke; `None` for a limit that the request brought along, or that stands in
+    /// for the rules by [exception](crate::Exception).
     pub fn rule(&self, answered: &Answered) -> Option<&Rule> {
         match answered.by {
             By::Rule(index) => self.armed.rules.all().get(index as usize),
-            By::Override(_) => None,
+            By::Override(_) | By::Block => None,
+        }
+    }
+
+    /// What people call the limit that spoke: the rule's id, `override.5_per_minute` for a limit
+    /// that came with the request, `block` for a key that is blocked.
+    pub fn rule_id(&self, answered: &Answered) -> Cow<'_, str> {
+        match answered.by {
+            By::Rule(_) => self.rule(answered).map_or("", |rule| &*rule.id).into(),
+            By::Override(limit) => {
+                let unit = limit.unit.as_str();
+                format!("override.{}_per_{unit}", limit.requests_per_unit).into()
+            }
+            By::Block => "block".into(),
+        }
+    }
+
+    pub(crate) fn limit_of(&self, answered: &Answered) -> Option<&Limit> {
+        self.rule(answered).map(|rule| &rule.limit)
+    }
+
+    /// The time in which the limit that spoke is earned, if it is.
+    pub(crate) fn window(&self, answered: &Answered) -> Option<Duration> {
+        match answered.by {
+            By::Rule(_) => self.limit_of(answered)?.earning_time(),
+            By::Override(limit) if limit.requests_per_unit == 0 => None,
+            By::Override(limit) => Some(limit.unit.length()),
+            By::Block => None,
         }
     }
 
@@ -84,7 +143,7 @@ impl Verdict {
     pub fn rule_index(&self, answered: &Answered) -> Option<usize> {
         match answered.by {
             By::Rule(index) => Some(index as usize),
-            By::Override(_) => None,
+            By::Override(_) | By::Block => None,
         }
     }
 
@@ -98,7 +157,7 @@ impl Verdict {
     /// The limit that the request brought along, if that is what spoke.
     pub fn override_of(&self, answered: &Answered) -> Option<Override> {
         match answered.by {
-            By::Rule(_) => None,
+            By::Rule(_) | By::Block => None,
             By::Override(limit) => Some(limit),
         }
     }
@@ -125,7 +184,13 @@ impl Verdict {
 
     /// Whether a limit counts in fixed windows, as all do that requests bring along.
     pub(crate) fn is_windowed(&self, answered: &Answered) -> bool {
-        self.rule(answered).is_none_or(|rule| rule.limit.algorithm() == AlgorithmName::FixedWindow)
+        match answered.by {
+            By::Rule(_) => self
+                .limit_of(answered)
+                .is_some_and(|limit| limit.algorithm() == AlgorithmName::FixedWindow),
+            By::Override(_) => true,
+            By::Block => false,
+        }
     }
 
     /// How long the fixed window lasts that the request would have been the first of; `None` if
@@ -143,6 +208,7 @@ impl Verdict {
                 let rate = Rate::new(requests_per_unit.into(), unit.length());
                 Limit::fixed_window(rate).build().ok()?.window_left(&Moment::at(now))
             }
+            By::Block => None,
         }
     }
 
@@ -190,14 +256,7 @@ impl Verdict {
     fn write_limit(&self, out: &mut String, answered: &Answered) {
         let decision = &answered.decision;
         out.push_str("{\"rule\":");
-        match (self.rule(answered), answered.by) {
-            (Some(rule), _) => write_text(out, &rule.id),
-            (None, By::Override(limit)) => {
-                let unit = limit.unit.as_str();
-                let _ = write!(out, "\"override.{}_per_{unit}\"", limit.requests_per_unit);
-            }
-            (None, By::Rule(_)) => out.push_str("\"\""),
-        }
+        write_text(out, &self.rule_id(answered));
         let Decision { allowed, limit, remaining, soft, source, .. } = decision;
         let _ = write!(out, ",\"allowed\":{allowed},\"limit\":{limit},\"remaining\":{remaining}");
         write_times(out, decision);

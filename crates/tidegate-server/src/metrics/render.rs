@@ -12,11 +12,11 @@ use tidegate::MemoryStats;
 
 use super::cells::{Count, RuleCells};
 use super::lyft::LyftCell;
-use super::{Domain, FrontEndCells, MISSING_VALUE, Metrics, OVERRIDE, Table, UNKNOWN};
+use super::{BLOCK, Domain, FrontEndCells, MISSING_VALUE, Metrics, OVERRIDE, Table, UNKNOWN};
 use crate::front_end::FrontEnd;
 
 /// The type of what [`Metrics::render`] writes.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl Metrics {
     /// All counters as text.
@@ -97,6 +97,7 @@ impl Scrape {
         }
         for (name, domain) in self.domains() {
             write(name, OVERRIDE, &domain.overrides)?;
+            write(name, BLOCK, &domain.blocks)?;
             write(name, MISSING_VALUE, &domain.missing)?;
         }
         for (name, cells) in &self.metrics.named {

@@ -378,11 +378,11 @@ impl Store for MemoryStore {
         id: u128,
         ttl: Duration,
     ) -> Result<Outcome, MemoryError> {
-        self.reserve_now(call, answers, id, ttl)
+        self.open_reservation(call, answers, id, ttl)
     }
 
     async fn settle(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, MemoryError> {
-        Ok(self.settle_now(id, cost, now))
+        Ok(self.end_reservation(id, cost, now))
     }
 
     fn settle_soon(&self, holding: Holding, cost: u64, now: Timestamp) {
@@ -393,6 +393,20 @@ impl Store for MemoryStore {
 impl LocalStore for MemoryStore {
     fn apply_now(&self, call: &Call<'_>, answers: &mut [Answer]) -> Outcome {
         self.decide(call, answers)
+    }
+
+    fn reserve_now(
+        &self,
+        call: &Call<'_>,
+        answers: &mut [Answer],
+        id: u128,
+        ttl: Duration,
+    ) -> Result<Outcome, MemoryError> {
+        self.open_reservation(call, answers, id, ttl)
+    }
+
+    fn settle_now(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, MemoryError> {
+        Ok(self.end_reservation(id, cost, now))
     }
 
     /// One enforced bucket whose state is one word, which is what nearly every call is, decided in

@@ -61,7 +61,7 @@ impl Reservations {
 }
 
 impl MemoryStore {
-    pub(super) fn reserve_now(
+    pub(super) fn open_reservation(
         &self,
         call: &Call<'_>,
         answers: &mut [Answer],
@@ -93,7 +93,7 @@ impl MemoryStore {
         })
     }
 
-    pub(super) fn settle_now(&self, id: u128, cost: u64, now: Timestamp) -> bool {
+    pub(super) fn end_reservation(&self, id: u128, cost: u64, now: Timestamp) -> bool {
         let reservation = self.reservations.with(|open| {
             open.expire(now);
             open.remove(id)

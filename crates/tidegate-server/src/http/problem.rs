@@ -1,0 +1,103 @@
+//! What could not be done, as clients read it: RFC 9457.
+
+use std::borrow::Cow;
+
+use http::{HeaderValue, StatusCode, header};
+use serde_json::json;
+
+use super::answer::{Response, respond};
+
+/// Why a request has no other answer.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    detail: Cow<'static, str>,
+    /// Where in the body, as line and column.
+    place: Option<(usize, usize)>,
+    /// The methods there are, or how to say who one is.
+    header: Option<(header::HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, detail: detail.into(), place: None, header: None }
+    }
+
+    /// A request that makes no sense.
+    pub(crate) fn bad(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(crate) fn not_found(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// A domain that the rules do not have.
+    pub(crate) fn no_domain(domain: &str) -> Self {
+        Self::not_found(format!("the rules have no domain `{domain}`"))
+    }
+
+    /// A body that is no JSON, or not the JSON that was asked for.
+    pub(crate) fn json(error: &serde_json::Error) -> Self {
+        let (line, column) = (error.line(), error.column());
+        let text = error.to_string();
+        let detail = text.strip_suffix(&format!(" at line {line} column {column}"));
+        let detail = detail.unwrap_or(&text).to_owned();
+        // A place of nought is none: the error is about the whole.
+        let place = (line > 0).then_some((line, column));
+        Self { place, ..Self::bad(detail) }
+    }
+
+    /// The same, of one among several.
+    pub(crate) fn within(mut self, whole: impl std::fmt::Display) -> Self {
+        self.detail = format!("{whole}: {}", self.detail).into();
+        self
+    }
+
+    /// A method that there is not.
+    pub(crate) fn method(allowed: &str) -> Self {
+        let detail = format!("the method is none of {allowed}");
+        let header = HeaderValue::from_str(allowed).ok().map(|value| (header::ALLOW, value));
+        Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, detail) }
+    }
+
+    /// Somebody who has to say who it is.
+    pub(crate) fn unauthorized(detail: &'static str) -> Self {
+        let header = Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+        Self { header, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
+    }
+
+    /// Whether the request was not understood, rather than not granted.
+    pub(crate) fn is_bad_request(&self) -> bool {
+        matches!(
+            self.status,
+            StatusCode::BAD_REQUEST
+                | StatusCode::REQUEST_TIMEOUT
+                | StatusCode::PAYLOAD_TOO_LARGE
+                | StatusCode::UNSUPPORTED_MEDIA_TYPE
+        )
+    }
+
+    pub(crate) fn into_response(self) -> Response {
+        let Self { status, detail, place, header } = self;
+        let title = status.canonical_reason().unwrap_or_default();
+        let mut body = json!({
+            "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
+        });
+        if let Some((line, column)) = place {
+            (body["line"], body["column"]) = (line.into(), column.into());
+        }
+        let mut response = respond(status, tidegate::headers::PROBLEM_TYPE, body.to_string());
+        let no_store = HeaderValue::from_static("no-store");
+        response.headers_mut().insert(header::CACHE_CONTROL, no_store);
+        if let Some((name, value)) = header {
+            response.headers_mut().insert(name, value);
+        }
+        if status == StatusCode::REQUEST_TIMEOUT || status == StatusCode::PAYLOAD_TOO_LARGE {
+            // What is left of the body is not worth reading.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        response
+    }
+}

@@ -1,0 +1,186 @@
+//! Which path leads where.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Method};
+use hyper::Request;
+use hyper::body::Incoming;
+use tidegate::ExceptionKind;
+
+use super::App;
+use super::answer::Response;
+use super::body;
+use super::check::Deed;
+use super::problem::Problem;
+use crate::front_end::FrontEnd;
+use crate::listen::Peer;
+
+/// A path and what is there.
+pub(crate) struct Route {
+    pub(crate) path: &'static str,
+    /// None for any.
+    pub(crate) methods: &'static [&'static str],
+    pub(crate) help: &'static str,
+    endpoint: Endpoint,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Endpoint {
+    Index,
+    Do(Deed),
+    Explain,
+    Reserve,
+    Settle,
+    Cancel,
+    Keys,
+    Except(ExceptionKind),
+    Exceptions,
+    Auth,
+    Rules,
+    Health,
+    Ready,
+    Metrics,
+    OpenApi,
+}
+
+const fn route(
+    path: &'static str,
+    methods: &'static [&'static str],
+    endpoint: Endpoint,
+    help: &'static str,
+) -> Route {
+    Route { path, methods, help, endpoint }
+}
+
+/// Everything there is.
+pub(crate) const ROUTES: &[Route] = &[
+    route("/v1/check", &["POST"], Endpoint::Do(Deed::Check), "decide a request, or several"),
+    route("/v1/peek", &["POST"], Endpoint::Do(Deed::Peek), "the same, and take nothing"),
+    route("/v1/explain", &["POST"], Endpoint::Explain, "which limits a request meets, and why"),
+    route("/v1/release", &["POST"], Endpoint::Do(Deed::Release), "give back permits"),
+    route("/v1/refund", &["POST"], Endpoint::Do(Deed::Refund), "give back units (admin)"),
+    route("/v1/reserve", &["POST"], Endpoint::Reserve, "take now, settle later"),
+    route("/v1/reserve/{id}/settle", &["POST"], Endpoint::Settle, "say what it came to"),
+    route("/v1/reserve/{id}/cancel", &["POST"], Endpoint::Cancel, "give all of it back"),
+    route("/v1/keys", &["GET", "DELETE"], Endpoint::Keys, "look at a key, reset it (admin)"),
+    route(
+        "/v1/keys/block",
+        &["POST", "DELETE"],
+        Endpoint::Except(ExceptionKind::Block),
+        "block a key for a while, or no longer (admin)",
+    ),
+    route(
+        "/v1/keys/limit",
+        &["POST", "DELETE"],
+        Endpoint::Except(ExceptionKind::Limit),
+        "give a key another limit for a while, or no longer (admin)",
+    ),
+    route("/v1/exceptions", &["GET"], Endpoint::Exceptions, "all keys with exceptions (admin)"),
+    route("/v1/auth", &[], Endpoint::Auth, "what a proxy asks before it lets a request through"),
+    route("/v1/rules", &["GET"], Endpoint::Rules, "the rules in force"),
+    route("/v1/openapi.json", &["GET"], Endpoint::OpenApi, "this, for programs"),
+    route("/metrics", &["GET"], Endpoint::Metrics, "for Prometheus"),
+    route("/healthcheck", &[], Endpoint::Health, "200, or 500 when about to end"),
+    route("/ready", &["GET"], Endpoint::Ready, "200, or 503 when about to end"),
+    route("/", &["GET"], Endpoint::Index, "this page"),
+];
+
+/// What is at a path, and the id that is in it.
+fn find(path: &str) -> Option<(&'static Route, &str)> {
+    if let Some(rest) = path.strip_prefix("/v1/reserve/") {
+        let (id, deed) = rest.split_once('/')?;
+        let wanted = match deed {
+            "settle" => Endpoint::Settle,
+            "cancel" => Endpoint::Cancel,
+            _ => return None,
+        };
+        let route = ROUTES.iter().find(|route| route.endpoint == wanted)?;
+        return (!id.is_empty()).then_some((route, id));
+    }
+    ROUTES.iter().find(|route| route.path == path).map(|route| (route, ""))
+}
+
+impl App {
+    /// Answers a request, whatever it is.
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> Response {
+        match self.dispatch(request, peer).await {
+            Ok(response) => response,
+            Err(problem) => {
+                if problem.is_bad_request() {
+                    self.service.metrics().bad_request(FrontEnd::Http);
+                }
+                problem.into_response()
+            }
+        }
+    }
+
+    async fn dispatch(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> Result<Response, Problem> {
+        let (head, body) = request.into_parts();
+        let (method, uri, headers) = (&head.method, &head.uri, &head.headers);
+        let Some((route, id)) = find(uri.path()) else {
+            return Err(Problem::not_found("there is nothing here; see /"));
+        };
+        check_method(route, method)?;
+        if route.endpoint.is_for_admins() {
+            self.admit_admin(peer, uri, headers)?;
+        }
+        let query = uri.query();
+        match route.endpoint {
+            Endpoint::Do(deed) => self.check(deed, query, &read(headers, body).await?),
+            Endpoint::Explain => self.explain(read(headers, body).await?).await,
+            Endpoint::Reserve => self.reserve(query, &read(headers, body).await?),
+            Endpoint::Settle => self.settle(&id_of(id)?, &read(headers, body).await?),
+            Endpoint::Cancel => self.cancel(&id_of(id)?),
+            Endpoint::Keys if *method == Method::DELETE => self.reset_key(query),
+            Endpoint::Keys => self.key(query),
+            Endpoint::Except(kind) if *method == Method::DELETE => self.lift(query, kind),
+            Endpoint::Except(ExceptionKind::Block) => {
+                self.block(query, &read(headers, body).await?)
+            }
+            Endpoint::Except(ExceptionKind::Limit) => {
+                self.limit(query, &read(headers, body).await?)
+            }
+            Endpoint::Exceptions => Ok(self.exceptions()),
+            Endpoint::Auth => self.auth(method, uri, headers, peer),
+            Endpoint::Rules => self.rules(query),
+            Endpoint::Health => Ok(self.health()),
+            Endpoint::Ready => Ok(self.ready()),
+            Endpoint::Metrics => Ok(self.metrics()),
+            Endpoint::OpenApi => Ok(self.openapi()),
+            Endpoint::Index => Ok(self.index()),
+        }
+    }
+}
+
+impl Endpoint {
+    fn is_for_admins(self) -> bool {
+        matches!(self, Self::Do(Deed::Refund) | Self::Keys | Self::Except(_) | Self::Exceptions)
+    }
+}
+
+fn check_method(route: &Route, method: &Method) -> Result<(), Problem> {
+    let name = if *method == Method::HEAD { "GET" } else { method.as_str() };
+    match route.methods.is_empty() || route.methods.contains(&name) {
+        true => Ok(()),
+        false => Err(Problem::method(&route.methods.join(", "))),
+    }
+}
+
+/// A body of JSON.
+async fn read(headers: &HeaderMap, body: Incoming) -> Result<bytes::Bytes, Problem> {
+    body::check_type(headers)?;
+    body::read(body).await
+}
+
+/// The id in a path, decoded.
+fn id_of(id: &str) -> Result<String, Problem> {
+    super::query::decode(&id.replace('+', "%2B"))
+}

@@ -1,0 +1,20 @@
+//! Doors for the fuzz targets, which see more than others do. Nothing of it is promised.
+
+use tidegate_proto::{RateLimitRequest, RateLimitResponse};
+
+use crate::config::Config;
+use crate::front_end::FrontEnd;
+use crate::rls;
+use crate::service::Service;
+
+/// Answers one of Envoy's questions.
+///
+/// # Errors
+/// With what a client is told, if it is none.
+pub fn rls(
+    service: &Service,
+    config: &Config,
+    request: &RateLimitRequest,
+) -> Result<RateLimitResponse, String> {
+    rls::answer(service, config, FrontEnd::Grpc, request).map_err(|error| error.to_string())
+}

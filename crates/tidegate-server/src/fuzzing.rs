@@ -7,6 +7,8 @@ use crate::front_end::FrontEnd;
 use crate::rls;
 use crate::service::Service;
 
+pub use crate::http::fuzzing::http_body;
+
 /// Answers one of Envoy's questions.
 ///
 /// # Errors

@@ -12,8 +12,10 @@ mod body;
 mod check;
 mod client;
 mod explain;
+pub(crate) mod fuzzing;
 mod info;
 mod keys;
+mod lyft;
 mod problem;
 mod query;
 mod reserve;
@@ -49,11 +51,17 @@ const PING_TIME_MAX: Duration = Duration::from_secs(20);
 /// What all requests are answered by.
 pub(crate) struct App {
     service: Arc<Service>,
-    admin_token: Option<Box<str>>,
+    config: Arc<Config>,
     trusted: Trusted,
     drain: Drain,
     /// Whether it was said that somebody's word on the client's address is not taken.
     stranger_told: AtomicBool,
+}
+
+impl App {
+    fn new(service: Arc<Service>, config: Arc<Config>, trusted: Trusted, drain: Drain) -> Self {
+        Self { service, config, trusted, drain, stranger_told: AtomicBool::new(false) }
+    }
 }
 
 /// Serves until the server drains.
@@ -65,15 +73,10 @@ pub(crate) async fn serve(
     drain: Drain,
 ) {
     let metrics = Arc::clone(service.metrics());
-    let app = Arc::new(App {
-        service,
-        admin_token: config.admin_token.as_deref().map(Into::into),
-        trusted,
-        drain: drain.clone(),
-        stranger_told: AtomicBool::new(false),
-    });
+    let connections_max = config.connections_max;
+    let app = Arc::new(App::new(service, config, trusted, drain.clone()));
     let handle = move |stream, peer| connection(stream, peer, Arc::clone(&app));
-    listener.serve(drain, metrics, config.connections_max, handle).await;
+    listener.serve(drain, metrics, connections_max, handle).await;
 }
 
 /// Serves one connection until it ends or the server drains.
@@ -83,8 +86,7 @@ async fn connection(stream: Stream, peer: Peer, app: Arc<App>) {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_MAX)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .pipeline_flush(true);
+        .max_buf_size(HEAD_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -24,7 +24,7 @@ impl App {
     ) -> Result<(), Problem> {
         if let Some(shown) = headers.get(header::AUTHORIZATION) {
             let shown = bearer(shown.as_bytes());
-            let is_right = match (shown, &self.admin_token) {
+            let is_right = match (shown, &self.config.admin_token) {
                 (Some(shown), Some(token)) => is_equal(shown, token.as_bytes()),
                 _ => false,
             };
@@ -35,7 +35,7 @@ impl App {
         }
         match is_from_here(peer, uri, headers) {
             Ok(()) => Ok(()),
-            Err(why) if self.admin_token.is_some() => Err(Problem::unauthorized(why)),
+            Err(why) if self.config.admin_token.is_some() => Err(Problem::unauthorized(why)),
             Err(why) => Err(Problem::new(
                 StatusCode::FORBIDDEN,
                 format!("{why}; the server has no admin token that would let you in"),

@@ -82,7 +82,7 @@ mod tests {
         for value in forwarded {
             headers.append("x-forwarded-for", value.parse().unwrap());
         }
-        let peer = peer.parse().map_or(Peer::Unix, |ip| Peer::Ip((ip, 1).into()));
+        let peer = peer.parse().map_or(Peer::Unix, |ip: IpAddr| Peer::Ip((ip, 1).into()));
         let found: Option<IpAddr> = trusted.client_ip(peer, &headers);
         found.map_or("none".to_owned(), |address: IpAddr| address.to_string())
     }

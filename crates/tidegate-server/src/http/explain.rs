@@ -20,7 +20,7 @@ impl App {
         })
     }
 
-    fn explain_now(&self, body: &Bytes) -> Result<Response, Problem> {
+    pub(super) fn explain_now(&self, body: &Bytes) -> Result<Response, Problem> {
         let asked = Questions::parse(body)?.only()?;
         let limits = self.service.limits();
         if !limits.with_rules(|rules| rules.knows(&asked.domain)) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use hyper::Request;
 use hyper::body::Incoming;
 use tidegate::ExceptionKind;
@@ -11,6 +11,7 @@ use super::App;
 use super::answer::Response;
 use super::body;
 use super::check::Deed;
+use super::lyft::bad_request;
 use super::problem::Problem;
 use crate::front_end::FrontEnd;
 use crate::listen::Peer;
@@ -41,6 +42,7 @@ enum Endpoint {
     Ready,
     Metrics,
     OpenApi,
+    Json,
 }
 
 const fn route(
@@ -77,6 +79,7 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
     route("/v1/exceptions", &["GET"], Endpoint::Exceptions, "all keys with exceptions (admin)"),
     route("/v1/auth", &[], Endpoint::Auth, "what a proxy asks before it lets a request through"),
+    route("/json", &[], Endpoint::Json, "Envoy's question as JSON, as Lyft's service takes it"),
     route("/v1/rules", &["GET"], Endpoint::Rules, "the rules in force"),
     route("/v1/openapi.json", &["GET"], Endpoint::OpenApi, "this, for programs"),
     route("/metrics", &["GET"], Endpoint::Metrics, "for Prometheus"),
@@ -150,6 +153,11 @@ impl App {
             }
             Endpoint::Exceptions => Ok(self.exceptions()),
             Endpoint::Auth => self.auth(method, uri, headers, peer),
+            Endpoint::Json => match body::read(body).await {
+                Ok(body) => Ok(self.json(&body)),
+                Err(problem) if problem.status == StatusCode::BAD_REQUEST => Ok(bad_request()),
+                Err(problem) => Err(problem),
+            },
             Endpoint::Rules => self.rules(query),
             Endpoint::Health => Ok(self.health()),
             Endpoint::Ready => Ok(self.ready()),
@@ -183,4 +191,50 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Result<bytes::Bytes, Probl
 /// The id in a path, decoded.
 fn id_of(id: &str) -> Result<String, Problem> {
     super::query::decode(&id.replace('+', "%2B"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn the_document_has_exactly_the_routes_there_are() {
+        let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+        let mut documented: Vec<&str> = paths.keys().map(String::as_str).collect();
+        let mut known: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
+        documented.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(documented, known);
+        for route in ROUTES {
+            let path = paths[route.path].as_object().unwrap();
+            let mut methods: Vec<String> = path
+                .keys()
+                .filter(|name| !name.starts_with("x-"))
+                .map(|name| name.to_ascii_uppercase())
+                .collect();
+            methods.sort_unstable();
+            let mut wanted = route.methods.to_vec();
+            if route.methods.is_empty() {
+                assert_eq!(path["x-any-method"], true, "{}", route.path);
+                wanted = vec!["GET", "POST"];
+            }
+            wanted.sort_unstable();
+            assert_eq!(methods, wanted, "{}", route.path);
+            let is_admin = path.values().any(|operation| operation.get("security").is_some());
+            assert_eq!(is_admin, route.endpoint.is_for_admins(), "{}", route.path);
+        }
+    }
+
+    #[test]
+    fn every_route_is_found_by_its_path() {
+        for route in ROUTES {
+            let path = route.path.replace("{id}", "x");
+            let (found, id) = find(&path).unwrap();
+            assert_eq!(found.path, route.path);
+            assert_eq!(id, if route.path.contains("{id}") { "x" } else { "" });
+        }
+    }
 }

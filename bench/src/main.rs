@@ -1,4 +1,4 @@
-//! Speed and memory of the in-process limiter beside its peers, in one run.
+//! Speed and memory of the limiter and of the service beside their peers, in one run.
 //!
 //! `cargo run --release -p tidegate-bench` prints the tables of `bench/RESULTS.md`. Rivals take
 //! turns within each round, so that a disturbed moment disturbs them all; read the ratios.
@@ -6,6 +6,7 @@
 mod matching;
 mod memory;
 mod rivals;
+mod service;
 mod speed;
 mod workload;
 
@@ -20,6 +21,15 @@ fn main() {
         ["smoke"] => {
             speed::run(speed::Length::Smoke);
             matching::run(1, 1_000);
+            service::run(service::Length::Smoke, &service::Part::ALL);
+        }
+        // The service on loopback beside bare servers and Redis.
+        ["service"] => service::run(service::Length::Full, &service::Part::ALL),
+        ["service", part] => service::run(service::Length::Full, &[service::Part::named(part)]),
+        // One server in a process of its own, until it is killed; one load on an address.
+        ["serve", server] => service::serve(server),
+        ["load", part, address, keys, seconds] => {
+            service::load(service::Part::named(part), address, number(keys), number(seconds));
         }
         ["matching"] => matching::run(9, 200_000),
         // Finding or deciding alone, for a profiler to look at.
@@ -39,6 +49,7 @@ fn main() {
         _ => {
             eprintln!(
                 "usage: tidegate-bench [smoke | quick | speed | matching | memory | \
+                 service [grpc | http | resp] | serve SERVER | load PART ADDRESS KEYS SECONDS | \
                  case WORKLOAD THREADS ROUNDS | only RIVAL WORKLOAD [THREADS]]"
             );
             std::process::exit(2);

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::settings::Flags;
+
 /// An exact rate limiter.
 ///
-/// One engine as a library, a service and a gateway, with one rules file. The library and the
-/// tools for rules are here; the service and the gateway are being built on them.
+/// One engine as a library, a service and a gateway, with one rules file. The library, the service
+/// and the tools for rules are here; the gateway is being built on them.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -22,6 +24,11 @@ const AFTER_HELP: &str =
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Serve limits: Envoy's rate limit protocol, HTTP and RESP
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+    /// Print every setting of the service, its value, and who said so
+    Config(ConfigArgs),
     /// Say whether rules are right, and what is wrong with them
     Check(CheckArgs),
     /// Say which rules a request meets, why the others do not apply, and what they would answer
@@ -41,6 +48,17 @@ pub(crate) enum Command {
         shell: Shell,
     },
 }
+
+const SERVE_EXAMPLES: &str = "\
+Every setting is also a variable (--max-keys: TIDEGATE_MAX_KEYS) and a line of the settings file
+(max_keys: 1000). A flag wins over a variable, a variable over the file. `tidegate config` with the
+same flags says what came of it.
+
+SIGHUP loads rules and certificates again, SIGTERM drains, a second one ends at once.
+
+Examples:
+  tidegate serve
+  tidegate serve --rules rules.yaml --grpc 0.0.0.0:8081 --resp off";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
@@ -65,6 +83,32 @@ pub(crate) struct Loading {
     /// decided one by one, patterns match over key_value
     #[arg(long)]
     pub(crate) lyft_compat: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) flags: Flags,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConfigArgs {
+    #[command(flatten)]
+    pub(crate) flags: Flags,
+    /// How to answer
+    #[arg(long, value_enum, default_value_t = ConfigFormat::Text)]
+    pub(crate) format: ConfigFormat,
+}
+
+/// For whom to print settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConfigFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+    /// For the documentation: what settings there are
+    Markdown,
 }
 
 #[derive(Debug, clap::Args)]

@@ -2,10 +2,13 @@
 
 mod args;
 mod check;
+mod config;
 mod explain;
 mod failure;
 mod load;
 mod replay;
+mod serve;
+mod settings;
 
 use std::process::ExitCode;
 
@@ -18,6 +21,8 @@ use crate::failure::{Ending, NO_QUESTION, say, write_out};
 fn main() -> ExitCode {
     // Bad usage ends here with exit code 2, help and version with 0.
     let ending = match Args::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Config(args) => config::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Replay(args) => replay::run(&args),

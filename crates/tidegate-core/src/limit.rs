@@ -162,6 +162,17 @@ impl Limit {
 
     /// How long the fixed window lasts that a key without a past is counted in; `None` for limits
     /// that have no such windows. A limit that blocks has the window it was written with.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use tidegate_core::{Limit, Moment, Rate, Timestamp};
+    ///
+    /// let at = Moment::at(Timestamp::from_secs(1234));
+    /// let limit = Limit::fixed_window(Rate::per_minute(5)).build()?;
+    /// assert_eq!(limit.window_left(&at), Some(Duration::from_secs(26)));
+    /// assert_eq!(Limit::per_minute(5).build()?.window_left(&at), None);
+    /// # Ok::<(), tidegate_core::LimitError>(())
+    /// ```
     pub fn window_left(&self, at: &Moment) -> Option<Duration> {
         if self.spec.algorithm != AlgorithmName::FixedWindow {
             return None;

@@ -10,6 +10,7 @@ mod draft;
 mod exempt;
 mod explain;
 mod field;
+mod flat;
 mod glob;
 mod http;
 mod lyft;
@@ -24,12 +25,13 @@ mod yaml;
 pub use diagnostic::{Diagnostic, Paint, Report, Severity};
 pub use exempt::Exempt;
 pub use explain::{Candidate, End, Explanation, LimitAtEnd, Step};
+pub use flat::{FlatEntry, read_flat};
 pub use http::{
     HttpDescriptor, HttpExplained, HttpMismatch, HttpOutcome, HttpRequest, Mapped,
     MappedDescriptor, PlainRequest,
 };
 pub use lyft::check_lyft;
-pub use matching::{Descriptor, Entry, Found, Met, Override, Reached};
+pub use matching::{Descriptor, Entry, Found, Met, Override, Reached, Way};
 pub use rule::{Excess, OnStoreError, Origin, Rule, Unit, Unlimited, Zone};
 pub use rules::{File, Loaded, Options, Rules};
 pub use schema::{json_schema, reference, reference_titles};

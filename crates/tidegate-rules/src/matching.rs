@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::glob::is_pattern;
 use crate::rule::{Rule, Unit};
 use crate::rules::Rules;
-use crate::tree::{Limits, Shared, Stop, Tree};
+use crate::tree::{Flags, Limits, Shared, Stop, Tree};
 
 /// One entry of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,46 +250,91 @@ impl Rules {
         descriptor: usize,
         entries: &[Entry<'_>],
     ) -> Option<String> {
-        let mut key = domain.to_owned();
-        let mut add = |name: &str, value: Option<&str>| {
-            key.push('.');
-            key.push_str(name);
-            if let Some(value) = value {
-                key.push('_');
-                key.push_str(value);
-            }
-        };
+        let levels = self.stats_levels(found, descriptor, entries)?;
+        Some(levels.iter().fold(domain.to_owned(), |key, level| key + "." + level))
+    }
+
+    /// The parts of a [`stats_key`](Self::stats_key) below the domain, one for each entry.
+    pub fn stats_levels(
+        &self,
+        found: &Found<'_>,
+        descriptor: usize,
+        entries: &[Entry<'_>],
+    ) -> Option<Vec<String>> {
         match found.reached.get(descriptor)? {
-            Reached::Nothing => return None,
+            Reached::Nothing => None,
             Reached::Override(_) => {
                 let value = |entry: &Entry<'_>| !entry.value.is_empty();
-                entries
-                    .iter()
-                    .for_each(|entry| add(entry.key, value(entry).then_some(entry.value)));
+                let level =
+                    |entry: &Entry<'_>| stats_level(entry.key, value(entry).then_some(entry.value));
+                Some(entries.iter().map(level).collect())
             }
             Reached::Unlimited | Reached::Limits => {
                 let tree = self.tree();
                 let way = tree.way_to(found.ways[descriptor].0);
                 let detailed =
                     way.last().is_some_and(|leaf| tree.node(*leaf).flags.detailed_metric);
-                for (node, entry) in way.iter().map(|node| tree.node(*node)).zip(entries) {
+                let nodes = way.iter().map(|node| tree.node(*node)).zip(entries);
+                let levels = nodes.map(|(node, entry)| {
                     let written = tree.value(node);
                     let value = match node.flags {
                         flags if flags.share => written,
                         flags if detailed || flags.value_to_metric => Some(entry.value),
                         _ => written,
                     };
-                    add(tree.key(node), value);
-                }
+                    stats_level(tree.key(node), value)
+                });
+                Some(levels.collect())
             }
         }
-        Some(key)
+    }
+
+    /// The way to each of [`all`](Self::all) the rules, in the same order.
+    #[must_use]
+    pub fn ways(&self) -> Vec<Way<'_>> {
+        let tree = self.tree();
+        let mut ways: Vec<(usize, Way<'_>)> = Vec::with_capacity(self.all().len());
+        for (leaf, limits) in tree.limited() {
+            let nodes = tree.way_to(leaf).into_iter().map(|node| tree.node(node));
+            let detailed = tree.node(leaf).flags.detailed_metric;
+            let is_dynamic = |flags: Flags| !flags.share && (detailed || flags.value_to_metric);
+            let way = Way {
+                domain: tree.domain(leaf),
+                levels: nodes
+                    .clone()
+                    .map(|node| stats_level(tree.key(node), tree.value(node)))
+                    .collect(),
+                is_dynamic: nodes.clone().any(|node| is_dynamic(node.flags)),
+            };
+            ways.extend(limits.map(|rule| (rule, way.clone())));
+        }
+        ways.sort_by_key(|(rule, _)| *rule);
+        ways.into_iter().map(|(_, way)| way).collect()
     }
 
     /// What the rules attach to a descriptor for the proxy.
     pub fn metadata(&self, found: &Found<'_>, descriptor: usize) -> Option<&serde_json::Value> {
         let (node, _) = found.ways.get(descriptor)?;
         self.tree().metadata(*node)
+    }
+}
+
+/// The way through the rules to a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way<'r> {
+    /// The domain.
+    pub domain: &'r str,
+    /// `key` or `key_value` of each descriptor on the way, as in Lyft's statistics.
+    pub levels: Vec<String>,
+    /// The statistics also tell apart what a request had there: see [`Rules::stats_levels`].
+    pub is_dynamic: bool,
+}
+
+/// `key` or `key_value`.
+fn stats_level(key: &str, value: Option<&str>) -> String {
+    match value {
+        Some(value) => format!("{key}_{value}"),
+        None => key.to_owned(),
     }
 }
 

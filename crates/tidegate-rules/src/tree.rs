@@ -236,6 +236,20 @@ impl Tree {
         way
     }
 
+    /// The domain that a node is in.
+    pub(crate) fn domain(&self, mut node: u32) -> &str {
+        while self.node(node).parent != NONE {
+            node = self.node(node).parent;
+        }
+        self.key(self.node(node))
+    }
+
+    /// The nodes that have limits, with the positions of those.
+    pub(crate) fn limited(&self) -> impl Iterator<Item = (u32, Range<usize>)> {
+        let nodes = self.nodes.iter().zip(0u32..).map(|(node, index)| (index, node.limits.range()));
+        nodes.filter(|(_, limits)| !limits.is_empty())
+    }
+
     /// The children of a node, in the order they were written. Slow: for explanations.
     pub(crate) fn children(&self, parent: u32) -> impl Iterator<Item = u32> {
         let nodes = self.nodes.iter().zip(0u32..);

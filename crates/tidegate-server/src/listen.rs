@@ -1,7 +1,7 @@
 //! Listeners and the connections that come in by them.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -136,6 +136,44 @@ impl Listener {
         F: Fn(Stream, Peer) -> H + Clone + Send + 'static,
         H: Future<Output = ()> + Send + 'static,
     {
+        let tracker = drain.tracker().clone();
+        let spawn = |accepted: Accepted| {
+            let handle = handle.clone();
+            tracker.spawn(async move {
+                let Accepted { stream, peer, tls, place: _place } = accepted;
+                if let Some(stream) = agree(stream, tls.as_deref()).await {
+                    handle(stream, peer).await;
+                }
+            });
+        };
+        self.accept_all(drain, metrics, connections_max, spawn).await;
+    }
+
+    /// Gives every connection away, to be served by another runtime, until the server drains.
+    pub(crate) async fn give_out(
+        self,
+        drain: Drain,
+        metrics: Arc<Metrics>,
+        connections_max: usize,
+        mut give: impl FnMut(Loose),
+    ) {
+        let let_loose = |accepted: Accepted| {
+            let Accepted { stream, peer: _, tls, place } = accepted;
+            // A connection that cannot be let go of is of no use to anybody.
+            if let Ok(stream) = stream.let_loose() {
+                give(Loose { stream, tls, place });
+            }
+        };
+        self.accept_all(drain, metrics, connections_max, let_loose).await;
+    }
+
+    async fn accept_all(
+        self,
+        drain: Drain,
+        metrics: Arc<Metrics>,
+        connections_max: usize,
+        mut take: impl FnMut(Accepted),
+    ) {
         let mut end = std::pin::pin!(drain.begun());
         let open = Arc::new(AtomicUsize::new(0));
         loop {
@@ -159,13 +197,7 @@ impl Listener {
                 continue;
             }
             let place = Place::take(&open, &metrics, self.front_end);
-            let (handle, tls) = (handle.clone(), self.tls.clone());
-            drain.tracker().spawn(async move {
-                let _place = place;
-                if let Some(stream) = agree(stream, tls.as_deref()).await {
-                    handle(stream, peer).await;
-                }
-            });
+            take(Accepted { stream, peer, tls: self.tls.clone(), place });
         }
     }
 
@@ -237,8 +269,40 @@ async fn agree(stream: Plain, tls: Option<&Tls>) -> Option<Stream> {
     }
 }
 
+/// A connection that has just come in.
+struct Accepted {
+    stream: Plain,
+    peer: Peer,
+    tls: Option<Arc<Tls>>,
+    place: Place,
+}
+
+/// A connection that belongs to no runtime.
+pub(crate) struct Loose {
+    stream: LooseStream,
+    tls: Option<Arc<Tls>>,
+    place: Place,
+}
+
+enum LooseStream {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl Loose {
+    /// Makes it one of this runtime, and agrees on TLS where that is spoken; `None` if the client
+    /// does not get it done.
+    pub(crate) async fn agree(self) -> Option<(Stream, Place)> {
+        let stream = match self.stream {
+            LooseStream::Tcp(stream) => Plain::Tcp(TcpStream::from_std(stream).ok()?),
+            LooseStream::Unix(stream) => Plain::Unix(UnixStream::from_std(stream).ok()?),
+        };
+        Some((agree(stream, self.tls.as_deref()).await?, self.place))
+    }
+}
+
 /// A place among the connections of a front end, free again when it is dropped.
-struct Place {
+pub(crate) struct Place {
     open: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
     front_end: FrontEnd,
@@ -265,11 +329,33 @@ enum Plain {
     Unix(UnixStream),
 }
 
+impl Plain {
+    /// Takes it off this runtime.
+    fn let_loose(self) -> io::Result<LooseStream> {
+        Ok(match self {
+            Self::Tcp(stream) => LooseStream::Tcp(stream.into_std()?),
+            Self::Unix(stream) => LooseStream::Unix(stream.into_std()?),
+        })
+    }
+}
+
 /// A connection.
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Reads what there is, whether the runtime has heard of it or not. With TLS there is nothing
+    /// to read that way.
+    pub(crate) fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => (&*SockRef::from(stream)).read(buffer),
+            Self::Unix(stream) => (&*SockRef::from(stream)).read(buffer),
+            Self::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
 }
 
 /// Calls a method on whatever the connection is.

@@ -27,7 +27,7 @@ impl Service {
     #[must_use]
     pub fn new(limits: Limits, near_limit_ratio: f32) -> Self {
         let metrics = Arc::new(Metrics::new(near_limit_ratio));
-        limits.with_rules(|rules| metrics.follow(rules));
+        limits.with_generation(|generation, rules| metrics.follow(generation, rules));
         Self { limits, metrics }
     }
 
@@ -46,6 +46,7 @@ impl Service {
         let verdict = self.limits.ask_at(op, query, now);
         self.metrics.decided(front_end, op, query, &verdict);
         self.metrics.took(front_end, self.limits.now().since(now));
+        log_refusal(front_end, query.domain, &verdict);
         verdict
     }
 
@@ -66,6 +67,7 @@ impl Service {
             self.metrics.decided(front_end, op, &query, &verdict);
         });
         self.metrics.took(front_end, self.limits.now().since(now));
+        log_refusal(front_end, query.domain, &verdict);
         verdict
     }
 
@@ -142,12 +144,32 @@ impl Service {
     pub fn replace(&self, rules: Rules) -> Result<(), RuleError> {
         let replaced = self.limits.replace(rules);
         self.metrics.reloaded(replaced.is_ok());
-        self.limits.with_rules(|rules| self.metrics.follow(rules));
+        self.limits.with_generation(|generation, rules| self.metrics.follow(generation, rules));
         replaced
+    }
+
+    /// All metrics, as Prometheus reads them.
+    pub fn render_metrics(&self) -> String {
+        self.metrics.render(self.limits.store().stats())
+    }
+
+    /// How many decisions a front end has asked for.
+    pub fn decisions(&self, front_end: FrontEnd) -> u64 {
+        self.metrics.decisions(front_end)
     }
 
     /// Counts rules that could not be loaded.
     pub fn reload_failed(&self) {
         self.metrics.reloaded(false);
     }
+}
+
+/// Refusals are counted; they are logged one by one only for those who ask for it.
+fn log_refusal(front_end: FrontEnd, domain: &str, verdict: &Verdict) {
+    if verdict.allowed || !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    let rule = verdict.reported().and_then(|answered| verdict.rule(answered));
+    let rule = rule.map_or("", |rule| &*rule.id);
+    tracing::debug!(front_end = front_end.as_str(), domain, rule, "refused");
 }

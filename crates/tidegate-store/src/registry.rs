@@ -121,6 +121,30 @@ impl Registry {
         Ok(inner.add(index, id, limit, inherit, self.seed.salt(id)))
     }
 
+    /// Forgets those of the limits that nobody else has and that have no keys, which `in_use` tells
+    /// by index, and gives back the others.
+    pub(crate) fn forget_unused(
+        &self,
+        limits: Vec<Arc<Registered>>,
+        in_use: impl FnOnce() -> Vec<bool>,
+    ) -> Vec<Arc<Registered>> {
+        /// The registry's own handle and the one that was given.
+        const NOBODY_ELSE: usize = 2;
+        // Before the keys are looked at, since whoever has a handle may add some.
+        let is_idle = |limit: &Arc<Registered>| Arc::strong_count(limit) == NOBODY_ELSE;
+        let (idle, mut kept): (Vec<_>, Vec<_>) = limits.into_iter().partition(is_idle);
+        let used = in_use();
+        let is_used = |limit: &Registered| used.get(limit.index as usize).copied().unwrap_or(false);
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        for limit in idle {
+            match is_used(&limit) || !is_idle(&limit) {
+                true => kept.push(limit),
+                false => inner.forget(&limit),
+            }
+        }
+        kept
+    }
+
     fn read<R>(&self, look: impl FnOnce(&Inner) -> R) -> R {
         look(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -166,15 +190,28 @@ impl Inner {
             if !idle || used.get(index).copied().unwrap_or(true) {
                 continue;
             }
-            if let Some(gone) = place.take()
-                && let Some(indices) = self.by_id.get_mut(&gone.id)
-            {
-                indices.retain(|known| *known != gone.index);
-                if indices.is_empty() {
-                    self.by_id.remove(&gone.id);
-                }
-                self.free.push(gone.index);
+            if let Some(gone) = place.take() {
+                Self::free(&mut self.by_id, &mut self.free, &gone);
             }
+        }
+    }
+
+    fn forget(&mut self, limit: &Registered) {
+        let place = self.by_index.get_mut(limit.index as usize);
+        let is_it = |known: &mut Arc<Registered>| std::ptr::eq(&**known, limit);
+        if let Some(gone) = place.and_then(|place| place.take_if(is_it)) {
+            Self::free(&mut self.by_id, &mut self.free, &gone);
+        }
+    }
+
+    /// Makes the place of a limit that is gone ready for another.
+    fn free(by_id: &mut HashMap<Box<str>, Vec<u32>>, free: &mut Vec<u32>, gone: &Registered) {
+        if let Some(indices) = by_id.get_mut(&gone.id) {
+            indices.retain(|known| *known != gone.index);
+            if indices.is_empty() {
+                by_id.remove(&gone.id);
+            }
+            free.push(gone.index);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Rules with their limits registered in a store, and why they may not be.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::Inherit;
 use tidegate_rules::{Rule, Rules};
@@ -8,9 +9,14 @@ use tidegate_store::{RegisterError, Registered, Store};
 
 use crate::calendar::Calendar;
 
+/// How often rules have been armed in this process.
+static GENERATIONS: AtomicU64 = AtomicU64::new(0);
+
 /// Rules with their limits registered.
 #[derive(Debug)]
 pub(crate) struct Armed {
+    /// Another one for each time that rules are armed.
+    pub(crate) generation: u64,
     pub(crate) rules: Rules,
     pub(crate) handles: Box<[Arc<Registered>]>,
     pub(crate) calendars: Box<[Option<Calendar>]>,
@@ -24,7 +30,8 @@ impl Armed {
             handles.push(store.register(&rule.counter, rule.limit.clone(), Inherit::Used)?);
             calendars.push(calendar_of(rule)?);
         }
-        Ok(Self { rules, handles: handles.into(), calendars: calendars.into() })
+        let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { generation, rules, handles: handles.into(), calendars: calendars.into() })
     }
 }
 

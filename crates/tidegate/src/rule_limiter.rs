@@ -171,6 +171,17 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         look(&self.shared.armed.load().rules)
     }
 
+    /// Which rules are in force: another number after each [`replace`](Self::replace).
+    pub fn generation(&self) -> u64 {
+        self.shared.armed.load().generation
+    }
+
+    /// Calls `look` with the rules in force and their [generation](Self::generation).
+    pub fn with_generation<R>(&self, look: impl FnOnce(u64, &Rules) -> R) -> R {
+        let armed = self.shared.armed.load();
+        look(armed.generation, &armed.rules)
+    }
+
     /// Decides a request with any store.
     ///
     /// # Errors

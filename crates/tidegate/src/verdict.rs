@@ -140,6 +140,21 @@ impl Verdict {
         }
     }
 
+    /// The position of the rule that spoke among [all](Rules::all) of them.
+    pub fn rule_index(&self, answered: &Answered) -> Option<usize> {
+        match answered.by {
+            By::Rule(index) => Some(index as usize),
+            By::Override(_) | By::Block => None,
+        }
+    }
+
+    /// Which rules were in force: the number that [`RuleLimiter::generation`] told at the time.
+    ///
+    /// [`RuleLimiter::generation`]: crate::RuleLimiter::generation
+    pub fn generation(&self) -> u64 {
+        self.armed.generation
+    }
+
     /// The limit that the request brought along, if that is what spoke.
     pub fn override_of(&self, answered: &Answered) -> Option<Override> {
         match answered.by {

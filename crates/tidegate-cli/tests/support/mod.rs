@@ -7,6 +7,8 @@
     reason = "shared by several test programs, each of which uses a part and may fail"
 )]
 
+pub mod serving;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -11,13 +11,12 @@ use super::answer::{JSON, Response, respond};
 use super::problem::Problem;
 use super::query::parameter;
 use super::route::ROUTES;
+use crate::metrics::METRICS_TYPE;
 
 /// How many rules are listed at a time.
 const RULES_LISTED_MAX: usize = 1000;
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// What Prometheus calls the form that metrics are written in.
-const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const OPENAPI: &str = include_str!("openapi.json");
 
@@ -38,7 +37,7 @@ impl App {
     }
 
     pub(crate) fn metrics(&self) -> Response {
-        respond(StatusCode::OK, METRICS, self.service.metrics().render())
+        respond(StatusCode::OK, METRICS_TYPE, self.service.render_metrics())
     }
 
     /// The rules in force, a page at a time.

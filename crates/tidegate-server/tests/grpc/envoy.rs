@@ -10,7 +10,7 @@ use tidegate_server::{Address, HeaderNames};
 
 use self::process::{Envoy, ROOT, fetch, until};
 use self::upstream::Upstream;
-use crate::support::{Running, Setup};
+use crate::support::{Running, Setup, descriptor, only, request, send};
 
 fn rules() -> String {
     std::fs::read_to_string(format!("{ROOT}/examples/envoy-rules.yaml")).unwrap()
@@ -188,4 +188,44 @@ async fn envoy_hears_that_the_service_is_about_to_end() {
     let ending = tokio::spawn(running.server.drain());
     until("Envoy finds it about to end", async || stage.envoy.counter(healthy).await == 0).await;
     ending.abort();
+}
+
+/// The blocks of a kind on the page about Envoy.
+fn blocks<'a>(page: &'a str, kind: &str) -> Vec<&'a str> {
+    let opening = format!("```{kind}\n");
+    page.split(&opening).skip(1).map(|rest| rest.split_once("\n```").unwrap().0).collect()
+}
+
+#[tokio::test]
+async fn the_page_shows_what_happens() {
+    let page = std::fs::read_to_string(format!("{ROOT}/docs/envoy.md")).unwrap();
+    let stage = Stage::set(Setup::new(&rules()), &[]).await;
+    let shown = blocks(&page, "text");
+    assert_eq!(shown.len(), 2);
+    for (number, shown) in [(1, shown[0]), (4, shown[1])] {
+        stage.advance(Duration::from_secs(3600));
+        for _ in 1..number {
+            stage.get("/", &[("x-user-id", "ada")]).await;
+        }
+        let response = stage.get("/", &[("x-user-id", "ada")]).await;
+        let (first, headers) = shown.split_once('\n').unwrap();
+        assert_eq!(first, format!("HTTP/1.1 {}", response.status()));
+        for header in headers.lines() {
+            let (name, value) = header.split_once(": ").unwrap();
+            assert_eq!(text(response.headers(), name), Some(value), "{name}");
+        }
+    }
+
+    let example = std::fs::read_to_string(format!("{ROOT}/examples/envoy.yaml")).unwrap();
+    let yaml = blocks(&page, "yaml");
+    for line in yaml[0].lines() {
+        assert!(example.contains(line.trim()), "`{line}` is not in the example");
+    }
+    let mut setup = Setup::new(yaml[2]);
+    setup.rules.push('\n');
+    let running = setup.start().await;
+    let mut asked = request(&[descriptor("user=ada plan=free")]);
+    asked.domain = "envoy".into();
+    let response = send(&mut running.client().await, asked).await.unwrap();
+    assert_eq!(only(&response).limit_remaining, 2);
 }

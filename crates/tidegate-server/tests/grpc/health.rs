@@ -1,4 +1,4 @@
-//! Health and reflection, and how a server ends.
+//! Health and reflection.
 
 use std::time::Duration;
 
@@ -68,16 +68,6 @@ async fn those_who_watch_do_not_keep_it_from_ending() {
     assert_eq!(status(watch.next().await), Some(NotServing));
     assert_eq!(status(watch.next().await), None);
     assert_eq!(status(unknown.next().await), None);
-}
-
-#[tokio::test]
-async fn a_connection_without_requests_is_closed_at_the_end() {
-    let running = Running::with(RULES).await;
-    let mut client = running.client().await;
-    ask(&mut client, &["user=ada"]).await;
-    let address = running.address();
-    assert!(tokio::time::timeout(DEADLINE, running.server.drain()).await.unwrap());
-    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nobody listens");
 }
 
 async fn reflect(

@@ -4,10 +4,12 @@
 mod answers;
 mod corpus;
 mod costs;
+mod ending;
 mod envoy;
 mod headers;
 mod health;
 mod malformed;
 mod python;
+mod raw;
 mod support;
 mod tls;

@@ -2,13 +2,10 @@
 
 use std::io;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
 use prost::Message as _;
 use tidegate_proto::Code::Ok as Fine;
 use tidegate_proto::RateLimitResponse;
@@ -17,67 +14,10 @@ use tokio::net::TcpStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-use crate::support::{DEADLINE, Running, ask, descriptor, request};
+use crate::raw::{PATH, Raw, framed, good, post};
+use crate::support::{DEADLINE, Running, ask};
 
 const RULES: &str = "  - { key: user, rate_limit: { requests_per_unit: 9, unit: minute } }\n";
-const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
-type RawBody = BoxBody<Bytes, io::Error>;
-
-/// A client that speaks HTTP/2 and says whatever it likes.
-struct Raw(SendRequest<RawBody>);
-
-impl Raw {
-    async fn connect(running: &Running) -> Self {
-        let stream = TcpStream::connect(running.address()).await.unwrap();
-        let (sender, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        Self(sender)
-    }
-
-    async fn send(&mut self, request: Request<RawBody>) -> hyper::Result<Response<Incoming>> {
-        self.0.ready().await?;
-        self.0.send_request(request).await
-    }
-
-    /// The gRPC status of what comes back.
-    async fn status(&mut self, request: Request<RawBody>) -> Code {
-        let response = self.send(request).await.unwrap();
-        assert_eq!(response.status(), StatusCode::OK);
-        assert_eq!(response.headers()["content-type"], "application/grpc");
-        let code = match response.headers().get("grpc-status").cloned() {
-            Some(code) => code,
-            None => response.collect().await.unwrap().trailers().unwrap()["grpc-status"].clone(),
-        };
-        Code::from_bytes(code.as_bytes())
-    }
-}
-
-fn whole(bytes: &[u8]) -> RawBody {
-    Full::new(Bytes::copy_from_slice(bytes)).map_err(|never| match never {}).boxed()
-}
-
-fn post(path: &str, body: &[u8]) -> Request<RawBody> {
-    let builder = Request::builder().method(Method::POST).uri(format!("http://tidegate{path}"));
-    builder
-        .header("content-type", "application/grpc")
-        .header("te", "trailers")
-        .body(whole(body))
-        .unwrap()
-}
-
-fn framed(flag: u8, length: usize, message: &[u8]) -> Vec<u8> {
-    let mut bytes = BytesMut::new();
-    bytes.put_u8(flag);
-    bytes.put_u32(length.try_into().unwrap());
-    bytes.extend_from_slice(message);
-    bytes.to_vec()
-}
-
-fn good() -> Vec<u8> {
-    request(&[descriptor("user=ada")]).encode_to_vec()
-}
 
 #[tokio::test]
 async fn bytes_that_are_no_message() {

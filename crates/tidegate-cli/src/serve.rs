@@ -1,0 +1,257 @@
+//! `tidegate serve`: the service, from its settings to its end.
+
+mod log;
+mod notify;
+mod signals;
+mod store;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate::RuleLimiter;
+use tidegate::files::{Reload, RuleFiles, Texts, Watch, WatchOptions};
+use tidegate::rules::{File, Rules};
+use tidegate_server::{Bound, FrontEnd, Server, Service, ServiceClock};
+use tracing::{error, info, warn};
+
+use self::notify::notify;
+use self::signals::{Signals, Wish};
+use crate::args::ServeArgs;
+use crate::failure::{Ending, Failure, NO, chain, say};
+use crate::load::{modes, options, paint, shown};
+use crate::settings::{Environment, Settings, Typed};
+
+/// What is served when nobody gives rules.
+const EXAMPLES: &str = include_str!("../../../examples/rules.yaml");
+const EXAMPLES_NAME: &str = "built-in examples";
+
+/// How often memory is looked over for keys that are spent, and certificates for new ones.
+const TIDY_EVERY: Duration = Duration::from_secs(30);
+
+/// Serves until it is told to end.
+pub(crate) fn run(args: &ServeArgs) -> Ending {
+    let began = Instant::now();
+    let settings = Settings::resolve(&args.flags, &Environment::of_process())?;
+    for note in &settings.notes {
+        say(&format!("note: {note}\n"));
+    }
+    let typed = settings.typed()?;
+    log::start(&typed);
+    // A server needs a descriptor for each connection; systems give few unless asked.
+    raise_open_files();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if typed.threads > 0 {
+        builder.worker_threads(typed.threads);
+    }
+    let runtime = builder
+        .enable_all()
+        .thread_name("tidegate")
+        .build()
+        .map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
+    let ending = runtime.block_on(serve(typed, began));
+    // What has not drained by now is not waited for.
+    runtime.shutdown_background();
+    ending
+}
+
+async fn serve(typed: Typed, began: Instant) -> Ending {
+    // First of all, so that none is missed.
+    let mut signals = Signals::listen()?;
+    let (rules, texts) = load(&typed)?;
+    let count = rules.all().len();
+    let clock = ServiceClock::system();
+    let store = store::open(&typed, &clock)?;
+    let mut modes = modes(&typed.loading);
+    modes.shadow = typed.shadow_mode;
+    modes.quota = typed.quota_mode;
+    let limiter = RuleLimiter::build(store, clock, rules, modes)
+        .map_err(|error| Failure::new(chain(&error)))?;
+    let service = Arc::new(Service::new(limiter, typed.server.near_limit_ratio));
+    let server = Server::start(Arc::clone(&service), typed.server.clone())
+        .await
+        .map_err(|error| start_failure(&error))?;
+    let _watch = texts.map(|texts| watch(&typed, texts, &service)).transpose()?;
+
+    say_ready(server.bound(), count)?;
+    notify("READY=1");
+    info!(rules = count, took = ?began.elapsed(), "ready");
+    if typed.rules.is_empty() {
+        say(&what_to_try(server.bound()));
+    }
+    look_after(&typed, &service, &server, &mut signals).await;
+
+    notify("STOPPING=1");
+    info!("draining");
+    let is_drained = tokio::select! {
+        is_drained = server.drain() => is_drained,
+        () = signals.end() => false,
+    };
+    store::close(&typed, service.limits());
+    let asked = |front_end| service.decisions(front_end);
+    let (grpc, http, resp) = (asked(FrontEnd::Grpc), asked(FrontEnd::Http), asked(FrontEnd::Resp));
+    info!(grpc, http, resp, drained = is_drained, "ended");
+    if !is_drained {
+        warn!("connections were still open when time was up");
+    }
+    Ok(if is_drained { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+}
+
+/// Does what is to be done now and then, until it is time to end.
+async fn look_after(typed: &Typed, service: &Arc<Service>, server: &Server, signals: &mut Signals) {
+    let mut tidy = tokio::time::interval(TIDY_EVERY);
+    tidy.tick().await;
+    let mut snapshot = tokio::time::interval(typed.snapshot_every.max(Duration::from_secs(1)));
+    snapshot.tick().await;
+    loop {
+        tokio::select! {
+            wish = signals.next() => match wish {
+                Wish::End => return,
+                Wish::Reload => renew_certificates(server),
+            },
+            _ = tidy.tick() => {
+                renew_certificates(server);
+                let limits = service.limits().clone();
+                let swept = tokio::task::spawn_blocking(move || limits.store().sweep(limits.now()));
+                // A panic in there has been reported.
+                let _ = swept.await;
+            }
+            _ = snapshot.tick(), if typed.snapshot.is_some() => {
+                let (path, limits) = (typed.snapshot.clone(), service.limits().clone());
+                let written = tokio::task::spawn_blocking(move || store::write(path, &limits));
+                let _ = written.await;
+            }
+        }
+    }
+}
+
+fn renew_certificates(server: &Server) {
+    if let Err(error) = server.reload_tls() {
+        error!(error = %chain(&error), "the new certificate cannot be used; the old one stays");
+    }
+}
+
+/// The rules, and the texts that they were made from unless they are built in.
+fn load(typed: &Typed) -> Result<(Rules, Option<Texts>), Failure> {
+    let options = options(&typed.loading);
+    if typed.rules.is_empty() {
+        let loaded = Rules::load(&[File { name: EXAMPLES_NAME, text: EXAMPLES }], &options);
+        let rules = loaded.rules.ok_or_else(|| Failure::new("the built-in rules are broken"))?;
+        return Ok((rules, None));
+    }
+    let texts = RuleFiles::new(&typed.rules).read();
+    let texts = texts.map_err(|error| Failure::new(chain(&error)))?;
+    let loaded = texts.load(&options);
+    say(&shown(&loaded.report, paint()));
+    match loaded.rules {
+        Some(rules) => Ok((rules, Some(texts))),
+        None => Err(Failure::new("the rules cannot be used")
+            .hint("`tidegate check` says the same; nothing is served until they are right")),
+    }
+}
+
+/// Follows the rule files.
+fn watch(typed: &Typed, texts: Texts, service: &Arc<Service>) -> Result<Watch, Failure> {
+    let service = Arc::clone(service);
+    let mut options = WatchOptions::new(options(&typed.loading)).since(texts).on_sighup(true);
+    if !typed.watch {
+        // Only when asked to.
+        options = options.poll_only(Duration::from_secs(365 * 86_400));
+    }
+    let files = RuleFiles::new(&typed.rules);
+    let watch = files.watch(options, move |reload| take_over(&service, reload));
+    watch.map_err(|error| Failure::new(format!("cannot watch the rules: {}", chain(&error))))
+}
+
+fn take_over(service: &Service, reload: Reload) {
+    if let Some(notice) = &reload.notice {
+        warn!(%notice, "not all changes of rule files are told of at once");
+    }
+    let loaded = match reload.loaded {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            service.reload_failed();
+            error!(error = %chain(&error), "the rules cannot be read; the old ones stay");
+            return;
+        }
+    };
+    for warning in &loaded.report.warnings {
+        warn!("{warning}");
+    }
+    let Some(rules) = loaded.rules else {
+        service.reload_failed();
+        for found in &loaded.report.errors {
+            error!("{found}");
+        }
+        error!("the new rules are wrong; the old ones stay");
+        return;
+    };
+    let count = rules.all().len();
+    match service.replace(rules) {
+        Ok(()) => info!(rules = count, cause = ?reload.cause, "rules loaded"),
+        Err(error) => {
+            error!(error = %chain(&error), "the new rules cannot be enforced; the old ones stay")
+        }
+    }
+}
+
+/// The line that says where to ask: all of these accept by now.
+fn say_ready(bound: &Bound, rules: usize) -> Result<(), Failure> {
+    let Bound { http, grpc, resp, .. } = bound;
+    let line = format!(
+        "ready http={http} grpc={grpc} resp={resp} gateway=off store=memory rules={rules}\n"
+    );
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+    match written {
+        // Whoever started this may not listen.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => {
+            other.map_err(|error| Failure::new(format!("cannot write to standard output: {error}")))
+        }
+    }
+}
+
+fn start_failure(error: &tidegate_server::StartError) -> Failure {
+    let failure = Failure::new(chain(error));
+    match error {
+        tidegate_server::StartError::Bind { front_end, source, .. }
+            if source.kind() == std::io::ErrorKind::AddrInUse =>
+        {
+            let name = front_end.as_str();
+            failure.hint(format!(
+                "another program listens there; choose with --{name} ADDR, or `--{name} off`"
+            ))
+        }
+        _ => failure,
+    }
+}
+
+/// What a newcomer may do next.
+fn what_to_try(bound: &Bound) -> String {
+    let mut text = String::from(
+        "\nNo rules were given, so these are examples. Two requests per second get through here:\n\n",
+    );
+    if let tidegate_server::Address::Tcp(http) = &bound.http {
+        text.push_str(&format!(
+            "  curl -i http://{http}/v1/check -d '{{\"domain\":\"examples\",\"http\":{{\"url\":\"/v1/status\"}}}}'\n"
+        ));
+    }
+    if let tidegate_server::Address::Tcp(resp) = &bound.resp {
+        let port = resp.rsplit_once(':').map_or("", |(_, port)| port);
+        text.push_str(&format!("  redis-cli -p {port} TIDEGATE.CHECK examples server status\n"));
+    }
+    text.push_str(
+        "\nYour own rules: tidegate serve --rules rules.yaml (docs/guide.md). Ctrl-C ends it.\n",
+    );
+    text
+}
+
+/// Asks the system for as many open files as it gives.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // That it stays as it was is no reason not to serve.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}

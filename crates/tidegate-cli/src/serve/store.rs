@@ -1,0 +1,49 @@
+//! The memory of the service, and what of it outlives the process.
+
+use std::path::PathBuf;
+
+use tidegate::{Clock as _, MemoryStore, SnapshotError};
+use tidegate_server::{Limits, ServiceClock};
+use tracing::{info, warn};
+
+use crate::failure::{Failure, chain};
+use crate::settings::Typed;
+
+/// An empty store, or one with what was kept of the last.
+pub(super) fn open(typed: &Typed, clock: &ServiceClock) -> Result<MemoryStore, Failure> {
+    let builder = MemoryStore::builder().max_keys(typed.max_keys).on_full(typed.on_full);
+    let Some(path) = &typed.snapshot else { return Ok(builder.build()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        let folder = folder.display();
+        return Err(Failure::new(format!("the folder of the snapshot, `{folder}`, is not there")));
+    }
+    let restored = builder.restore(path, clock.now());
+    match &restored.keys {
+        Ok(keys) => info!(keys, path = %path.display(), "counts restored"),
+        Err(error) if is_absent(error) => info!(path = %path.display(), "no counts to restore yet"),
+        Err(error) => {
+            warn!(error = %chain(error), "the snapshot is of no use; all counts begin anew")
+        }
+    }
+    Ok(restored.store)
+}
+
+fn is_absent(error: &SnapshotError) -> bool {
+    let source = std::error::Error::source(error);
+    let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// Writes what is counted to the snapshot.
+pub(super) fn write(path: Option<PathBuf>, limits: &Limits) {
+    let Some(path) = path else { return };
+    if let Err(error) = limits.store().snapshot(&path, limits.now()) {
+        warn!(error = %chain(&error), "the snapshot could not be written");
+    }
+}
+
+/// Writes it a last time.
+pub(super) fn close(typed: &Typed, limits: &Limits) {
+    write(typed.snapshot.clone(), limits);
+}

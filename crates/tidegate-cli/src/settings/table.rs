@@ -1,0 +1,135 @@
+//! All settings, once: flags, variables, the settings file, `tidegate config` and the reference
+//! are made from this table.
+
+/// A setting.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// The name in the settings file; `--the-name` on the command line, `TIDEGATE_THE_NAME` in the
+    /// environment.
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// What stands for the value in help.
+    pub(crate) value: &'static str,
+    /// The value if nobody says anything; empty for none.
+    pub(crate) default: &'static str,
+    pub(crate) help: &'static str,
+}
+
+/// What values a setting takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    One,
+    /// On or off.
+    Flag,
+    /// Several, with commas between them or said several times.
+    List,
+    /// One that is not shown.
+    Secret,
+}
+
+impl Setting {
+    /// The flag, without its dashes.
+    pub(crate) fn flag(&self) -> String {
+        self.name.replace('_', "-")
+    }
+
+    /// The variable.
+    pub(crate) fn variable(&self) -> String {
+        format!("TIDEGATE_{}", self.name.to_uppercase())
+    }
+}
+
+const fn one(
+    name: &'static str,
+    value: &'static str,
+    default: &'static str,
+    help: &'static str,
+) -> Setting {
+    Setting { name, kind: Kind::One, value, default, help }
+}
+
+const fn flag(name: &'static str, default: &'static str, help: &'static str) -> Setting {
+    Setting { name, kind: Kind::Flag, value: "BOOL", default, help }
+}
+
+const fn list(name: &'static str, value: &'static str, help: &'static str) -> Setting {
+    Setting { name, kind: Kind::List, value, default: "", help }
+}
+
+const fn secret(name: &'static str, value: &'static str, help: &'static str) -> Setting {
+    Setting { name, kind: Kind::Secret, value, default: "", help }
+}
+
+/// All of them, in the order of help and reference.
+pub(crate) const SETTINGS: &[Setting] = &[
+    list("rules", "PATH", "Files and directories with rules; built-in examples if none are given"),
+    one("store", "STORE", "memory", "Where to count: `memory`"),
+    one(
+        "http",
+        "ADDR",
+        "127.0.0.1:8080",
+        "Where to speak HTTP: `host:port`, `unix:/path` or `off`",
+    ),
+    one("grpc", "ADDR", "127.0.0.1:8081", "Where to speak Envoy's rate limit protocol, likewise"),
+    one("resp", "ADDR", "127.0.0.1:6380", "Where to speak the protocol of Redis, likewise"),
+    secret("admin_token", "TOKEN", "What administrators show who do not come from this machine"),
+    one("admin_token_file", "PATH", "", "A file with the admin token"),
+    secret("resp_password", "PASSWORD", "What RESP clients say in AUTH before anything else"),
+    one("resp_password_file", "PATH", "", "A file with that password"),
+    list("trusted_proxies", "CIDR", "Proxies whose word on the client's address is taken"),
+    one("grpc_tls_cert", "PATH", "", "A certificate chain (PEM); gRPC then speaks TLS only"),
+    one("grpc_tls_key", "PATH", "", "Its private key (PEM)"),
+    one("grpc_tls_client_ca", "PATH", "", "Certificates that vouch for clients, who then need one"),
+    one("http_tls_cert", "PATH", "", "A certificate chain (PEM); HTTP then speaks TLS only"),
+    one("http_tls_key", "PATH", "", "Its private key (PEM)"),
+    one("http_tls_client_ca", "PATH", "", "Certificates that vouch for clients, who then need one"),
+    one("resp_tls_cert", "PATH", "", "A certificate chain (PEM); RESP then speaks TLS only"),
+    one("resp_tls_key", "PATH", "", "Its private key (PEM)"),
+    one("resp_tls_client_ca", "PATH", "", "Certificates that vouch for clients, who then need one"),
+    one("max_keys", "COUNT", "4000000", "How many keys to keep in memory at the most"),
+    one(
+        "on_full",
+        "WHAT",
+        "evict",
+        "What a new key meets then: `evict` the least harmful, `deny`, `allow`",
+    ),
+    one("snapshot", "PATH", "", "A file to keep counts in while the service is down"),
+    one("snapshot_every", "DURATION", "1m", "How often to write it, beside the end"),
+    one("max_connections", "COUNT", "20000", "How many connections each listener has at the most"),
+    one("resp_threads", "COUNT", "0", "Threads for RESP; 0 is one for each core"),
+    one("threads", "COUNT", "0", "Threads for gRPC and HTTP; 0 is one for each core"),
+    one("drain", "DURATION", "10s", "How long requests under way may take after SIGTERM"),
+    one("drain_delay", "DURATION", "0s", "How long to go on serving, unhealthy, before that"),
+    flag("watch", "true", "Load rules again when their files change"),
+    flag(
+        "merge_domains",
+        "false",
+        "Let several files name one domain; their rules follow one another",
+    ),
+    flag("lyft_compat", "false", "Be like Lyft's service also where it is worse"),
+    flag("shadow_mode", "false", "Refuse nobody: all rules only watch"),
+    flag("quota_mode", "false", "Refuse only what all descriptors refuse"),
+    flag("response_headers", "false", "Give Envoy headers for the client, as Lyft's service does"),
+    one("limit_header", "NAME", "RateLimit-Limit", "The name of the header with the limit"),
+    one("remaining_header", "NAME", "RateLimit-Remaining", "The name of the one with what is left"),
+    one(
+        "reset_header",
+        "NAME",
+        "RateLimit-Reset",
+        "The name of the one with the seconds until all is",
+    ),
+    flag("dynamic_metadata", "false", "Give Envoy the request back as dynamic metadata"),
+    one(
+        "near_limit_ratio",
+        "SHARE",
+        "0.8",
+        "The part of a limit from which on Lyft's metrics say near",
+    ),
+    one(
+        "log_level",
+        "LEVEL",
+        "info",
+        "What to log: `error`, `warn`, `info`, `debug` (refusals too), `trace`",
+    ),
+    one("log_format", "FORMAT", "text", "How to log: `text` or `json`"),
+];

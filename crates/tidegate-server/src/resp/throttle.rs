@@ -1,0 +1,152 @@
+//! `CL.THROTTLE` and `GCRA`: limits that come with the request.
+
+use std::time::Duration;
+
+use tidegate::{Decision, Registered};
+
+use super::command::{Quoted, wrong_arity};
+use super::limits::{Numbers, Unusable};
+use super::parse::integer;
+use super::session::Turn;
+use crate::front_end::FrontEnd;
+
+/// `CL.THROTTLE key max_burst count period [quantity]`
+pub(crate) fn cl_throttle(turn: &mut Turn<'_>, arguments: &[&[u8]]) {
+    let (key, burst, count, period, quantity) = match arguments {
+        [key, burst, count, period] => (key, burst, count, period, None),
+        [key, burst, count, period, quantity] => (key, burst, count, period, Some(quantity)),
+        _ => return wrong_arity(turn, "cl.throttle"),
+    };
+    let Some(burst) = number(turn, "max_burst", burst, 0) else { return };
+    let Some(units) = number(turn, "count", count, 1) else { return };
+    let Some(period) = number(turn, "period", period, 1) else { return };
+    let cost = match quantity {
+        None => 1,
+        Some(quantity) => match number(turn, "quantity", quantity, 0) {
+            Some(cost) => cost,
+            None => return,
+        },
+    };
+    // The request itself takes one place, and the burst is of others.
+    let numbers = Numbers { capacity: burst + 1, units, period: Duration::from_secs(period) };
+    let Some(decision) = decide(turn, "cl.throttle", key, numbers, cost) else { return };
+    let mut reply = turn.reply();
+    reply.array(5);
+    reply.integer(i64::from(!decision.allowed));
+    reply.integer(whole(decision.limit));
+    reply.integer(whole(decision.remaining));
+    reply.integer(waiting(&decision).map_or(-1, seconds));
+    reply.integer(decision.reset_after.map_or(-1, seconds));
+}
+
+/// `GCRA key max_burst requests_per_period period [TOKENS n | NUM_REQUESTS n]`
+pub(crate) fn gcra(turn: &mut Turn<'_>, arguments: &[&[u8]]) {
+    let (key, burst, count, period, option) = match arguments {
+        [key, burst, count, period, option @ ..] => (key, burst, count, period, option),
+        _ => return wrong_arity(turn, "gcra"),
+    };
+    let Some(burst) = number(turn, "max_burst", burst, 0) else { return };
+    let Some(units) = number(turn, "requests_per_period", count, 1) else { return };
+    let Some(period) = span(turn, period) else { return };
+    let cost = match option {
+        [] => 1,
+        [name, tokens]
+            if name.eq_ignore_ascii_case(b"TOKENS")
+                || name.eq_ignore_ascii_case(b"NUM_REQUESTS") =>
+        {
+            match number(turn, "the number of tokens", tokens, 0) {
+                Some(cost) => cost,
+                None => return,
+            }
+        }
+        _ => return turn.refuse(format_args!("ERR syntax error")),
+    };
+    let numbers = Numbers { capacity: burst + 1, units, period };
+    let Some(decision) = decide(turn, "gcra", key, numbers, cost) else { return };
+    let mut reply = turn.reply();
+    reply.array(5);
+    reply.integer(i64::from(!decision.allowed));
+    reply.integer(whole(decision.limit));
+    reply.integer(whole(decision.remaining));
+    reply.double(waiting(&decision).map_or(-1.0, |wait| wait.as_secs_f64()));
+    reply.double(decision.reset_after.map_or(-1.0, |reset| reset.as_secs_f64()));
+}
+
+fn decide(
+    turn: &mut Turn<'_>,
+    name: &'static str,
+    key: &[u8],
+    numbers: Numbers,
+    cost: u64,
+) -> Option<Decision> {
+    let resp = turn.resp;
+    let decide =
+        |limit: &Registered| resp.service.check_with(FrontEnd::Resp, name, limit, key, cost);
+    if let Some((last, limit)) = &turn.session.last
+        && *last == numbers
+    {
+        return Some(decide(limit));
+    }
+    match resp.brought.handle(resp.service.limits(), numbers) {
+        Ok(limit) => {
+            let decision = decide(&limit);
+            turn.session.last = Some((numbers, limit));
+            Some(decision)
+        }
+        Err(unusable) => {
+            cannot(turn, &unusable);
+            None
+        }
+    }
+}
+
+#[cold]
+fn cannot(turn: &mut Turn<'_>, unusable: &Unusable) {
+    turn.refuse(format_args!("{unusable}"));
+}
+
+/// The wait of a request that was refused, if it is of any use.
+fn waiting(decision: &Decision) -> Option<Duration> {
+    decision.retry.after().filter(|_| !decision.allowed)
+}
+
+/// A number that is at least so large, and not the largest there is.
+#[inline]
+fn number(turn: &mut Turn<'_>, name: &str, text: &[u8], least: i64) -> Option<u64> {
+    match integer(text) {
+        Some(number) if number >= least && number < i64::MAX => Some(number.unsigned_abs()),
+        _ => {
+            no_number(turn, name, text, least);
+            None
+        }
+    }
+}
+
+#[cold]
+fn no_number(turn: &mut Turn<'_>, name: &str, text: &[u8], least: i64) {
+    let (text, most) = (Quoted(text), i64::MAX - 1);
+    turn.refuse(format_args!(
+        "ERR {name} must be an integer between {least} and {most}, not '{text}'"
+    ));
+}
+
+/// A time in seconds and parts of them, to the nearest nanosecond.
+fn span(turn: &mut Turn<'_>, text: &[u8]) -> Option<Duration> {
+    let seconds = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
+    let span = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    if let Some(span) = span.filter(|span| !span.is_zero()) {
+        return Some(span);
+    }
+    let text = Quoted(text);
+    turn.refuse(format_args!("ERR period must be a number of seconds above 0, not '{text}'"));
+    None
+}
+
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Whole seconds, rounded up: who waits that long has waited long enough.
+fn seconds(time: Duration) -> i64 {
+    whole(time.as_secs()).saturating_add(i64::from(time.subsec_nanos() > 0))
+}

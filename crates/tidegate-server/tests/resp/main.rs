@@ -1,0 +1,11 @@
+//! RESP over real connections: commands, both versions of the protocol, and everything that can go
+//! wrong on the way.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
+
+mod abuse;
+mod commands;
+mod connections;
+mod draining;
+mod support;
+mod throttling;
+mod tools;

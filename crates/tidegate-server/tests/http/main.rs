@@ -9,6 +9,7 @@ mod info;
 mod keys;
 mod lyft;
 mod nginx;
+mod random;
 mod reserve;
 mod schema;
 mod support;

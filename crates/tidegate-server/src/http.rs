@@ -37,8 +37,10 @@ use crate::service::Service;
 
 pub(crate) use self::client::Trusted;
 
-/// How long a client may take to send the head of a request, and to begin with its first.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long a client may take to send the head of a request, from the moment that it could: so
+/// also how long a connection is kept on which nothing happens. Proxies close theirs after 60 s,
+/// which should be the first to come.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(75);
 /// How many bytes the head of a request has at the most.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// How many requests of one connection are under way at once, over HTTP/2.

@@ -68,7 +68,7 @@ pub(crate) fn with_headers(
     let length = body.len();
     let mut headers = Headers::behind(body);
     headers.write(verdict, ResetForm::Delta);
-    let mut map = HeaderMap::with_capacity(16);
+    let mut map = HeaderMap::with_capacity(12);
     let ranges: [Option<(Field, std::ops::Range<usize>)>; Field::ALL.len()] = {
         let mut ranges = headers.ranges();
         std::array::from_fn(|_| ranges.next())

@@ -87,7 +87,7 @@ async fn those_who_never_ask_are_given_up() {
         let answer = read_all(&mut stream).await;
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{begin:?}: {answer}");
         let waited = asked.elapsed();
-        assert!((29..=61).contains(&waited.as_secs()), "{begin:?}: {waited:?}");
+        assert!((74..=151).contains(&waited.as_secs()), "{begin:?}: {waited:?}");
     }
 }
 

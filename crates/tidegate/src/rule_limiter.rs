@@ -1,19 +1,22 @@
 //! A limiter whose limits come from rules.
 
+mod excepted;
+mod reserved;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use tidegate_core::{Inherit, Limit, Rate, Timestamp};
-use tidegate_rules::{Descriptor, Entry, Found, HttpRequest, Mapped, Met, Override, Rules};
+use tidegate_rules::{Descriptor, Found, HttpRequest, Mapped, Met, Override, Rules};
 use tidegate_store::{Item, LocalStore, MemoryStore, Mode, Op, Registered, Store};
 
+use self::excepted::may_refuse;
 use crate::armed::{Armed, RuleError};
 use crate::clock::{Clock, SystemClock};
-use crate::exceptions::{Excepted, Exception, ExceptionError, ExceptionKind, Exceptions};
+use crate::exceptions::Exceptions;
 use crate::holder::Holders;
 use crate::plan::{FREE_QUOTA, NOBODY, Outcomes, Plan, sort_by_descriptor};
 use crate::verdict::{By, Verdict};
@@ -212,40 +215,6 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         Ok(if blocked.is_empty() { verdict } else { verdict.blocked(blocked) })
     }
 
-    /// Makes an exception from the rules for a key, until so long from now. The key is what a
-    /// descriptor with exactly these entries is counted by; one that is made again is changed.
-    ///
-    /// A blocked key is refused by [`Op::Check`], [`Op::Peek`] and [`Op::UpTo`], and nothing is
-    /// consumed. Exceptions are this process's; they end with it.
-    ///
-    /// # Errors
-    /// If there are too many.
-    pub fn except(
-        &self,
-        domain: &str,
-        entries: &[Entry<'_>],
-        exception: Exception,
-        span: Duration,
-    ) -> Result<(), ExceptionError> {
-        let now = self.now();
-        self.shared.exceptions.set(domain, entries, exception, now + span, now)
-    }
-
-    /// Ends an exception. Whether there was one.
-    pub fn lift(&self, domain: &str, entries: &[Entry<'_>], kind: ExceptionKind) -> bool {
-        self.shared.exceptions.lift(domain, entries, kind, self.now())
-    }
-
-    /// The exceptions of a key.
-    pub fn exceptions_of(&self, domain: &str, entries: &[Entry<'_>]) -> Vec<Excepted> {
-        self.shared.exceptions.of(domain, entries, self.now())
-    }
-
-    /// All exceptions, those that end first before the others.
-    pub fn exceptions(&self) -> Vec<Excepted> {
-        self.shared.exceptions.list(self.now())
-    }
-
     /// What a request would be told if nobody had used anything yet; exceptions do not count.
     pub(crate) fn ask_fresh(
         &self,
@@ -274,11 +243,6 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         }
         Ok(plan.conclude(&outcomes, &answers, &found, &armed, query, now))
     }
-}
-
-/// Whether the answer may be no, so that a block has something to say.
-fn may_refuse(op: Op<'_>) -> bool {
-    matches!(op, Op::Check | Op::Peek | Op::UpTo)
 }
 
 impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
@@ -383,32 +347,6 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         self.ask_rules(armed, op, query, now, wanted)
     }
 
-    /// Asks where some keys have exceptions from the rules.
-    #[cold]
-    fn ask_excepted(
-        &self,
-        armed: &Arc<Armed>,
-        op: Op<'_>,
-        query: &Query<'_>,
-        now: Timestamp,
-        wanted: Wanted,
-    ) -> Verdict {
-        if let Wanted::Permits = wanted {
-            return self.ask_rules(armed, op, query, now, wanted);
-        }
-        let excepting = self.shared.exceptions.apply(query, now);
-        let excepted = Query { descriptors: &excepting.descriptors, ..*query };
-        if may_refuse(op) && !excepting.blocked.is_empty() {
-            let verdict = self.ask_rules(armed, Op::Peek, &excepted, now, wanted);
-            return verdict.blocked(&excepting.blocked);
-        }
-        if op == Op::Reset {
-            // What was used before the exception is to be forgotten too.
-            self.ask_rules(armed, op, query, now, wanted);
-        }
-        self.ask_rules(armed, op, &excepted, now, wanted)
-    }
-
     fn ask_rules(
         &self,
         armed: &Arc<Armed>,
@@ -430,82 +368,6 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
             outcomes.add(outcome, part);
         }
         plan.conclude(&outcomes, &answers, &found, armed, query, now)
-    }
-
-    /// Checks a request and remembers under `id` what it took, to be [settled](Self::settle_at)
-    /// within `ttl`; past that it stays consumed. All or nothing, also where descriptors are
-    /// independent. While it is open the same id reserves once.
-    ///
-    /// Where descriptors have costs of their own, the reservation costs one and they are factors.
-    ///
-    /// # Errors
-    /// If the store could not answer, or has no room for another reservation.
-    pub fn reserve_at(
-        &self,
-        query: &Query<'_>,
-        id: u128,
-        ttl: Duration,
-        now: Timestamp,
-    ) -> Result<Verdict, S::Error> {
-        self.reserve_armed(&self.shared.armed.load_full(), query, id, ttl, now)
-    }
-
-    /// [`reserve_at`](Self::reserve_at) for an HTTP request.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn reserve_http_at<R: HttpRequest + ?Sized>(
-        &self,
-        query: &Query<'_>,
-        request: &R,
-        mapped: &mut Mapped,
-        (id, ttl): (u128, Duration),
-        now: Timestamp,
-    ) -> Result<Verdict, S::Error> {
-        let armed = self.shared.armed.load_full();
-        armed.rules.map_http(query.domain, request, mapped);
-        if let Some(origin) = mapped.denied_by() {
-            return Ok(Verdict::denied(origin, now, armed));
-        }
-        mapped.with(|descriptors| {
-            self.reserve_armed(&armed, &Query { descriptors, ..*query }, id, ttl, now)
-        })
-    }
-
-    fn reserve_armed(
-        &self,
-        armed: &Arc<Armed>,
-        query: &Query<'_>,
-        id: u128,
-        ttl: Duration,
-        now: Timestamp,
-    ) -> Result<Verdict, S::Error> {
-        let shared = &*self.shared;
-        let excepting = shared.exceptions.apply(query, now);
-        let query = &Query { descriptors: &excepting.descriptors, ..*query };
-        if !excepting.blocked.is_empty() {
-            let verdict = self.ask_rules(armed, Op::Peek, query, now, Wanted::All);
-            return Ok(verdict.blocked(&excepting.blocked));
-        }
-        let mut found = Found::new();
-        armed.rules.find(query.domain, query.descriptors, &mut found);
-        let overrides = shared.overridden(&found);
-        let plan = shared.plan(armed, &found, &overrides, query, now, Wanted::All);
-        let mut answers = plan.places();
-        let call = plan.call(Op::Check, 0..plan.items.len(), now);
-        let outcome = shared.store.reserve_now(&call, &mut answers, id, ttl)?;
-        let mut outcomes = Outcomes::default();
-        outcomes.add(outcome, 0..plan.items.len());
-        Ok(plan.conclude(&outcomes, &answers, &found, armed, query, now))
-    }
-
-    /// Ends a reservation at its real cost: the rest is given back, what is missing is taken as a
-    /// debt; zero cancels it. Whether there was one.
-    ///
-    /// # Errors
-    /// If the store could not answer.
-    pub fn settle_at(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, S::Error> {
-        self.shared.store.settle_now(id, cost, now)
     }
 }
 

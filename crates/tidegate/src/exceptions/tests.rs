@@ -188,3 +188,17 @@ fn reservations_are_settled_at_their_real_cost() {
     assert!(!blocked.allowed);
     assert!(!limiter.settle_at(4, 0, limiter.now()).unwrap());
 }
+
+#[tokio::test]
+async fn asked_without_blocking_it_is_the_same() {
+    let (limiter, _) = limiter();
+    limiter.except("d", &ADA, Exception::Block, HOUR).unwrap();
+    let descriptors = [Descriptor::new(&ADA)];
+    let query = Query::new("d", &descriptors);
+    let asked = limiter.ask_async(Op::Check, &query).await.unwrap();
+    assert_eq!(asked.to_json(), limiter.ask(Op::Check, &query).to_json());
+    assert!(!asked.allowed);
+    limiter.lift("d", &ADA, ExceptionKind::Block);
+    assert!(limiter.ask_async(Op::Check, &query).await.unwrap().allowed);
+    assert_eq!(remaining(&limiter, ("user", "ada")), 2);
+}

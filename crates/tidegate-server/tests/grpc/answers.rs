@@ -280,7 +280,7 @@ async fn what_is_no_question_is_told_so() {
     let mut client = running.client().await;
     let good = descriptor("user=ada");
     let mut wrong = Vec::new();
-    let mut nowhere = request(&[good.clone()]);
+    let mut nowhere = request(std::slice::from_ref(&good));
     nowhere.domain.clear();
     wrong.push((nowhere, "rate limit domain must not be empty"));
     wrong.push((request(&[]), "rate limit descriptor list must not be empty"));

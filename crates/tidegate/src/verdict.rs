@@ -12,6 +12,7 @@ use tidegate_core::{
 use tidegate_rules::{Origin, Override, Reached, Rule, Rules};
 
 use crate::armed::Armed;
+use crate::headers::push_number;
 
 /// The answer to a request under rules.
 #[derive(Clone, Debug)]
@@ -221,8 +222,8 @@ impl Verdict {
 
     /// Appends the verdict as JSON.
     pub fn write_json(&self, out: &mut String) {
-        // Writing to a string does not fail.
-        let _ = write!(out, "{{\"allowed\":{}", self.allowed);
+        out.push_str("{\"allowed\":");
+        push_bool(out, self.allowed);
         out.push_str(",\"limits\":[");
         for (index, answered) in self.limits.iter().enumerate() {
             if index > 0 {
@@ -232,9 +233,12 @@ impl Verdict {
         }
         out.push(']');
         if let Some(decision) = self.decision.or_else(|| self.watched()) {
-            let _ = write!(out, ",\"remaining\":{}", decision.remaining);
+            out.push_str(",\"remaining\":");
+            push_number(out, decision.remaining);
             write_times(out, &decision);
-            let _ = write!(out, ",\"source\":\"{}\"", decision.source.name());
+            out.push_str(",\"source\":\"");
+            out.push_str(decision.source.name());
+            out.push('"');
         } else if self.denied_by.is_some() {
             // Where the rules say so is for those who own them, and not for clients.
             out.push_str(
@@ -256,12 +260,21 @@ impl Verdict {
         let decision = &answered.decision;
         out.push_str("{\"rule\":");
         write_text(out, &self.rule_id(answered));
-        let Decision { allowed, limit, remaining, soft, source, .. } = decision;
-        let _ = write!(out, ",\"allowed\":{allowed},\"limit\":{limit},\"remaining\":{remaining}");
+        let Decision { allowed, limit, remaining, soft, source, .. } = *decision;
+        out.push_str(",\"allowed\":");
+        push_bool(out, allowed);
+        out.push_str(",\"limit\":");
+        push_number(out, limit);
+        out.push_str(",\"remaining\":");
+        push_number(out, remaining);
         write_times(out, decision);
-        let shadow = *source == Source::Shadow;
-        let descriptor = answered.descriptor;
-        let _ = write!(out, ",\"soft\":{soft},\"shadow\":{shadow},\"descriptor\":{descriptor}}}");
+        out.push_str(",\"soft\":");
+        push_bool(out, soft);
+        out.push_str(",\"shadow\":");
+        push_bool(out, source == Source::Shadow);
+        out.push_str(",\"descriptor\":");
+        push_number(out, answered.descriptor.into());
+        out.push('}');
     }
 }
 
@@ -278,27 +291,43 @@ fn is_told_before(one: &Decision, other: &Decision) -> bool {
 
 /// When to come back, when all is as new, how long to wait; with a word where there is no number.
 fn write_times(out: &mut String, decision: &Decision) {
+    out.push_str(",\"retry_after_ns\":");
     match decision.retry.after() {
-        Some(wait) => {
-            let _ = write!(out, ",\"retry_after_ns\":{}", wait.as_nanos());
-        }
-        None => {
-            let word = if decision.retry == Retry::Never { "never" } else { "unknown" };
-            let _ = write!(out, ",\"retry_after_ns\":null,\"retry\":\"{word}\"");
-        }
+        Some(wait) => push_nanos(out, wait),
+        None if decision.retry == Retry::Never => out.push_str("null,\"retry\":\"never\""),
+        None => out.push_str("null,\"retry\":\"unknown\""),
     }
+    out.push_str(",\"reset_after_ns\":");
     match decision.reset_after {
-        Some(reset) => {
-            let _ = write!(out, ",\"reset_after_ns\":{}", reset.as_nanos());
-        }
-        None => out.push_str(",\"reset_after_ns\":null"),
+        Some(reset) => push_nanos(out, reset),
+        None => out.push_str("null"),
     }
-    let _ = write!(out, ",\"delay_ns\":{}", decision.delay.as_nanos());
+    out.push_str(",\"delay_ns\":");
+    push_nanos(out, decision.delay);
+}
+
+fn push_bool(out: &mut String, is: bool) {
+    out.push_str(if is { "true" } else { "false" });
+}
+
+fn push_nanos(out: &mut String, duration: Duration) {
+    match u64::try_from(duration.as_nanos()) {
+        Ok(nanos) => push_number(out, nanos),
+        Err(_) => {
+            // Writing to a string does not fail.
+            let _ = write!(out, "{}", duration.as_nanos());
+        }
+    }
 }
 
 /// A JSON string.
 pub(crate) fn write_text(out: &mut String, text: &str) {
     out.push('"');
+    if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),

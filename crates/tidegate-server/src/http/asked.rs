@@ -29,6 +29,7 @@ pub(crate) struct Asked<'a> {
 
 /// What a request is counted by.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are the large one, which is not kept")]
 pub(crate) enum What<'a> {
     Descriptors(Listed<'a>),
     Http(Box<PlainRequest>),
@@ -36,6 +37,7 @@ pub(crate) enum What<'a> {
 
 /// One question or several.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are the large one, which is not kept")]
 pub(crate) enum Questions<'a> {
     One(Asked<'a>),
     Several(Vec<Asked<'a>>),

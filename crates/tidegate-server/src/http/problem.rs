@@ -12,15 +12,24 @@ use super::answer::{Response, respond};
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     detail: Cow<'static, str>,
+    more: More,
+}
+
+/// What else is said.
+#[derive(Debug)]
+enum More {
+    Nothing,
     /// Where in the body, as line and column.
-    place: Option<(usize, usize)>,
-    /// The methods there are, or how to say who one is.
-    header: Option<(header::HeaderName, HeaderValue)>,
+    Place(usize, usize),
+    /// Which methods there are.
+    Methods(&'static [&'static str]),
+    /// How to say who one is.
+    Authenticate,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, detail: detail.into(), place: None, header: None }
+        Self { status, detail: detail.into(), more: More::Nothing }
     }
 
     /// A request that makes no sense.
@@ -44,8 +53,8 @@ impl Problem {
         let detail = text.strip_suffix(&format!(" at line {line} column {column}"));
         let detail = detail.unwrap_or(&text).to_owned();
         // A place of nought is none: the error is about the whole.
-        let place = (line > 0).then_some((line, column));
-        Self { place, ..Self::bad(detail) }
+        let more = if line > 0 { More::Place(line, column) } else { More::Nothing };
+        Self { more, ..Self::bad(detail) }
     }
 
     /// The same, of one among several.
@@ -55,16 +64,15 @@ impl Problem {
     }
 
     /// A method that there is not.
-    pub(crate) fn method(allowed: &str) -> Self {
-        let detail = format!("the method is none of {allowed}");
-        let header = HeaderValue::from_str(allowed).ok().map(|value| (header::ALLOW, value));
-        Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, detail) }
+    pub(crate) fn method(allowed: &'static [&'static str]) -> Self {
+        let detail = format!("the method is none of {}", allowed.join(", "));
+        let more = More::Methods(allowed);
+        Self { more, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, detail) }
     }
 
     /// Somebody who has to say who it is.
     pub(crate) fn unauthorized(detail: &'static str) -> Self {
-        let header = Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
-        Self { header, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
+        Self { more: More::Authenticate, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
     }
 
     /// Whether the request was not understood, rather than not granted.
@@ -79,17 +87,27 @@ impl Problem {
     }
 
     pub(crate) fn into_response(self) -> Response {
-        let Self { status, detail, place, header } = self;
+        let Self { status, detail, more } = self;
         let title = status.canonical_reason().unwrap_or_default();
         let mut body = json!({
             "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
         });
-        if let Some((line, column)) = place {
+        if let More::Place(line, column) = more {
             (body["line"], body["column"]) = (line.into(), column.into());
         }
         let mut response = respond(status, tidegate::headers::PROBLEM_TYPE, body.to_string());
         let no_store = HeaderValue::from_static("no-store");
         response.headers_mut().insert(header::CACHE_CONTROL, no_store);
+        let header = match more {
+            More::Methods(names) => {
+                let names = HeaderValue::from_str(&names.join(", "));
+                names.ok().map(|names| (header::ALLOW, names))
+            }
+            More::Authenticate => {
+                Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")))
+            }
+            More::Nothing | More::Place(..) => None,
+        };
         if let Some((name, value)) = header {
             response.headers_mut().insert(name, value);
         }

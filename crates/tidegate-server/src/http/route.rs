@@ -178,7 +178,7 @@ fn check_method(route: &Route, method: &Method) -> Result<(), Problem> {
     let name = if *method == Method::HEAD { "GET" } else { method.as_str() };
     match route.methods.is_empty() || route.methods.contains(&name) {
         true => Ok(()),
-        false => Err(Problem::method(&route.methods.join(", "))),
+        false => Err(Problem::method(route.methods)),
     }
 }
 

@@ -3,11 +3,13 @@
 mod admin;
 mod auth;
 mod check;
+mod docs;
 mod hostile;
 mod info;
 mod keys;
 mod lyft;
 mod nginx;
+mod random;
 mod reserve;
 mod schema;
 mod support;

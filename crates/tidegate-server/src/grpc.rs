@@ -4,6 +4,7 @@
 //! by tonic.
 
 mod body;
+mod executor;
 mod health;
 mod routes;
 mod unary;
@@ -14,8 +15,9 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 
+use self::executor::HereFirst;
 use self::routes::Routes;
 use crate::config::Config;
 use crate::drain::Drain;
@@ -71,8 +73,8 @@ async fn converse(stream: Stream, routes: Arc<Routes>, drain: Drain) {
     }
 }
 
-fn builder() -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn builder() -> http2::Builder<HereFirst> {
+    let mut builder = http2::Builder::new(HereFirst);
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_AFTER)

@@ -145,20 +145,30 @@ fn decide(
 }
 
 impl Decided {
-    /// For each descriptor its verdict, and its position there.
-    fn each<'a>(
-        &'a self,
-        asked: &'a [RateLimitDescriptor],
-    ) -> impl Iterator<Item = (&'a RateLimitDescriptor, &'a Verdict, u32)> {
-        let (mut taken, mut given) = (0u32.., 0u32..);
-        asked.iter().map(move |descriptor| {
-            let (verdict, positions) = match &self.given {
-                Some(verdict) if descriptor.is_negative_hits => (&**verdict, &mut given),
+    /// What became of each descriptor, in their order.
+    fn each<'a>(&'a self, asked: &'a [RateLimitDescriptor]) -> impl Iterator<Item = Place<'a>> {
+        let reported =
+            |verdict: &'a Verdict| verdict.reported_each().into_iter().zip(&verdict.reached);
+        let mut taken = reported(&self.verdict);
+        let mut given = self.given.as_deref().map(reported);
+        asked.iter().filter_map(move |asked| {
+            let (verdict, places) = match (&self.given, &mut given) {
+                (Some(verdict), Some(places)) if asked.is_negative_hits => (&**verdict, places),
                 _ => (&self.verdict, &mut taken),
             };
-            (descriptor, verdict, positions.next().unwrap_or(u32::MAX))
+            let (answered, reached) = places.next()?;
+            Some(Place { asked, verdict, answered, reached })
         })
     }
+}
+
+/// A descriptor of the request and what became of it.
+struct Place<'a> {
+    asked: &'a RateLimitDescriptor,
+    verdict: &'a Verdict,
+    /// The limit to report, if one was met.
+    answered: Option<&'a Answered>,
+    reached: &'a Reached,
 }
 
 /// A limit that a status speaks of.
@@ -179,8 +189,8 @@ fn render(
     let is_quota = service.limits().modes().quota;
     let mut statuses = Vec::with_capacity(request.descriptors.len());
     let mut all_told: SmallVec<[Told<'_>; 4]> = SmallVec::new();
-    for (asked, verdict, position) in decided.each(&request.descriptors) {
-        let told = verdict.reported_of(position).map(|answered| {
+    for Place { asked, verdict, answered, reached } in decided.each(&request.descriptors) {
+        let told = answered.map(|answered| {
             let rule = verdict.rule(answered);
             let watches = rule.is_some_and(|rule| rule.shadow);
             // Nobody is over a limit for giving back.
@@ -190,7 +200,7 @@ fn render(
         });
         statuses.push(match &told {
             Some(told) => status(told),
-            None => unlimited(verdict, position),
+            None => unlimited(reached),
         });
         all_told.extend(told);
     }
@@ -238,8 +248,8 @@ fn status(told: &Told<'_>) -> DescriptorStatus {
 }
 
 /// The status of a descriptor that met none.
-fn unlimited(verdict: &Verdict, position: u32) -> DescriptorStatus {
-    let is_unlimited = verdict.reached.get(position as usize) == Some(&Reached::Unlimited);
+fn unlimited(reached: &Reached) -> DescriptorStatus {
+    let is_unlimited = *reached == Reached::Unlimited;
     DescriptorStatus {
         code: code(false),
         limit_remaining: if is_unlimited { u32::MAX } else { 0 },

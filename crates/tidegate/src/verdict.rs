@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tidegate_core::{
     AlgorithmName, Decision, Joint, Limit, Moment, Rate, Retry, Source, Timestamp, join,
 };
@@ -169,18 +169,17 @@ impl Verdict {
         self.limits.get(self.decision?.rule as usize)
     }
 
-    /// The limit to report of one descriptor, chosen as in [`reported`](Self::reported); if all of
-    /// them only watch, one of these.
-    pub fn reported_of(&self, descriptor: u32) -> Option<&Answered> {
-        let mut limits = self.limits.iter().filter(|answered| answered.descriptor == descriptor);
-        let first = limits.next()?;
-        let mut best = first;
-        for other in limits {
-            if is_told_before(&other.decision, &best.decision) {
-                best = other;
+    /// The limit to report of each descriptor, chosen as in [`reported`](Self::reported); of those
+    /// that only watch, where there are no others.
+    pub fn reported_each(&self) -> SmallVec<[Option<&Answered>; 4]> {
+        let mut each: SmallVec<[Option<&Answered>; 4]> = smallvec![None; self.reached.len()];
+        for answered in &self.limits {
+            let Some(place) = each.get_mut(answered.descriptor as usize) else { continue };
+            if place.is_none_or(|before| is_told_before(&answered.decision, &before.decision)) {
+                *place = Some(answered);
             }
         }
-        Some(best)
+        each
     }
 
     /// Whether a limit counts in fixed windows, as all do that requests bring along.

@@ -228,6 +228,30 @@ async fn several_limits_of_a_descriptor_have_one_status() {
 }
 
 #[tokio::test]
+async fn a_limit_that_watches_is_told_only_where_no_other_is() {
+    let rules = "
+  - key: user
+    rate_limits:
+      - { name: watching, requests_per_unit: 1, unit: second, shadow_mode: true }
+      - { name: real, requests_per_unit: 3, unit: day }
+  - key: guest
+    rate_limits:
+      - { name: wide, requests_per_unit: 9, unit: day, shadow_mode: true }
+      - { name: tight, requests_per_unit: 1, unit: day, shadow_mode: true }
+";
+    let running = Running::with(rules).await;
+    let mut client = running.client().await;
+    ask(&mut client, &["user=ada", "guest=bob"]).await;
+    let response = ask(&mut client, &["user=ada", "guest=bob"]).await;
+    assert_eq!((response.overall_code(), codes(&response)), (Fine, vec![Fine, Fine]));
+    let told = response
+        .statuses
+        .iter()
+        .map(|status| (&*status.current_limit.as_ref().unwrap().name, status.limit_remaining));
+    assert_eq!(told.collect::<Vec<_>>(), [("real", 1), ("tight", 0)]);
+}
+
+#[tokio::test]
 async fn a_descriptor_that_refuses_spares_the_others() {
     let rules = "
   - { key: a, rate_limit: { requests_per_unit: 1, unit: minute } }
@@ -280,7 +304,7 @@ async fn what_is_no_question_is_told_so() {
     let mut client = running.client().await;
     let good = descriptor("user=ada");
     let mut wrong = Vec::new();
-    let mut nowhere = request(&[good.clone()]);
+    let mut nowhere = request(std::slice::from_ref(&good));
     nowhere.domain.clear();
     wrong.push((nowhere, "rate limit domain must not be empty"));
     wrong.push((request(&[]), "rate limit descriptor list must not be empty"));

@@ -152,6 +152,13 @@ impl Rules {
             return;
         };
         found.knows_domain = true;
+        if let [descriptor] = descriptors {
+            let stop = walk(self.tree(), &root, descriptor);
+            if self.find_one(domain, stop.as_ref(), 0, descriptor, found) {
+                self.replace(found);
+            }
+            return;
+        }
         // All ways first, then all keys: with many rules a walk waits for memory, and walks that
         // follow one another wait together.
         let walks = descriptors.iter().map(|descriptor| walk(self.tree(), &root, descriptor));

@@ -29,7 +29,7 @@ pub struct Config {
     pub trusted_proxies: Vec<String>,
     /// How many connections each front end has at the most.
     pub connections_max: usize,
-    /// How many threads serve RESP; as many as the machine has cores if 0.
+    /// How many threads serve RESP; half as many as the machine has cores if 0.
     pub resp_threads: usize,
     /// How long requests under way may take once the server drains.
     pub drain: Duration,

@@ -46,8 +46,12 @@ pub(crate) struct Resp {
 
 impl Resp {
     fn new(service: Arc<Service>, config: &Config) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = match config.resp_threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            // The system takes as much for its part of the work as we do for ours; and threads
+            // with little to do each go to sleep and wake up for every other request, which costs
+            // a third on top.
+            0 => cores.div_ceil(2),
             threads => threads,
         };
         Self {

@@ -55,6 +55,8 @@ mod limiter;
 pub mod lyft;
 mod observer;
 #[cfg(feature = "rules")]
+mod plain;
+#[cfg(feature = "rules")]
 mod plan;
 mod policy;
 mod request;

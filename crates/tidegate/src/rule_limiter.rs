@@ -18,6 +18,7 @@ use crate::armed::{Armed, RuleError};
 use crate::clock::{Clock, SystemClock};
 use crate::exceptions::Exceptions;
 use crate::holder::Holders;
+use crate::plain::{check_only, only_limit};
 use crate::plan::{FREE_QUOTA, NOBODY, Outcomes, Plan, sort_by_descriptor};
 use crate::verdict::{By, Verdict};
 
@@ -330,7 +331,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
     }
 
     fn ask_some(&self, op: Op<'_>, query: &Query<'_>, now: Timestamp, wanted: Wanted) -> Verdict {
-        self.ask_armed(&self.shared.armed.load_full(), op, query, now, wanted)
+        self.ask_armed(&self.shared.armed.load(), op, query, now, wanted)
     }
 
     fn ask_armed(
@@ -358,6 +359,9 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         let shared = &*self.shared;
         let mut found = Found::new();
         armed.rules.find(query.domain, query.descriptors, &mut found);
+        if let Some(met) = only_limit(shared.modes, op, query, &found) {
+            return check_only(&shared.store, armed, &found, met, query, now);
+        }
         let overrides = shared.overridden(&found);
         let plan = shared.plan(armed, &found, &overrides, query, now, wanted);
         let mut answers = plan.places();

@@ -61,6 +61,9 @@ fn a_request_that_has_been_seen_allocates_nothing() {
     let query = Query::new("api", &descriptors);
     assert_eq!(allocations(|| assert!(limiter.check(&query).allowed)), 0, "deciding");
 
+    let one = Query::new("api", &descriptors[..1]);
+    assert_eq!(allocations(|| assert!(limiter.check(&one).allowed)), 0, "deciding by one limit");
+
     let request = PlainRequest::parse(
         "POST",
         "https://example.com/v1/users/7/posts?draft=1",

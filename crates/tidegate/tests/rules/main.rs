@@ -4,6 +4,7 @@
 mod corpus;
 mod deciding;
 mod reload;
+mod short;
 
 use tidegate::rules::{Descriptor, Entry, File, Options, Rules};
 use tidegate::{ManualClock, MemoryStore, Modes, Op, Query, RuleLimiter, Timestamp, Verdict};

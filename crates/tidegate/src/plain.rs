@@ -1,0 +1,70 @@
+//! The short way of a request that meets one plain limit, which nearly every request does.
+//!
+//! It decides what the general way decides; there is only less to carry about.
+
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+use tidegate_core::{Decision, Timestamp, join};
+use tidegate_rules::{Found, Met, Reached};
+use tidegate_store::{Item, LocalStore, Op};
+
+use crate::armed::Armed;
+use crate::rule_limiter::{Modes, Query};
+use crate::verdict::{Answered, By, Verdict};
+
+/// The limit that a request meets, if it is the only one, and nothing else comes into it: no limit
+/// that came along, none that only watches or is a quota, no permits, no cost of zero.
+#[inline]
+pub(crate) fn only_limit<'f, 'r>(
+    modes: Modes,
+    op: Op<'_>,
+    query: &Query<'_>,
+    found: &'f Found<'r>,
+) -> Option<&'f Met<'r>> {
+    let [met] = &found.limits[..] else { return None };
+    let rule = met.rule;
+    let is_plain = op == Op::Check
+        && modes == Modes::default()
+        && cost_of(met, query) > 0
+        && !(rule.shadow || rule.quota || rule.limit.is_concurrency())
+        && !found.reached.iter().any(|reached| matches!(reached, Reached::Override(_)));
+    is_plain.then_some(met)
+}
+
+/// What the request costs that limit, but for the rule's own factor.
+#[inline]
+fn cost_of(met: &Met<'_>, query: &Query<'_>) -> u64 {
+    query.descriptors[met.descriptor as usize].cost.unwrap_or(query.cost)
+}
+
+/// Checks that limit.
+#[inline]
+pub(crate) fn check_only<'r, S: LocalStore>(
+    store: &S,
+    armed: &Arc<Armed>,
+    found: &Found<'r>,
+    met: &Met<'r>,
+    query: &Query<'_>,
+    now: Timestamp,
+) -> Verdict {
+    let calendar = armed.calendars[met.index as usize].as_ref();
+    let item = Item {
+        factor: met.rule.cost.into(),
+        windows: calendar.map(|calendar| calendar.windows(now)),
+        ..Item::new(found.key(met), &armed.handles[met.index as usize])
+    };
+    let decision = Decision { rule: 0, ..store.check_one(&item, cost_of(met, query), now) };
+    let limits: SmallVec<[Answered; 4]> =
+        smallvec![Answered { descriptor: met.descriptor, decision, by: By::Rule(met.index) }];
+    Verdict {
+        allowed: decision.allowed,
+        granted: if decision.allowed { query.cost } else { 0 },
+        decision: join(decision.allowed, [&decision]),
+        limits,
+        reached: found.reached.clone(),
+        knows_domain: found.knows_domain,
+        denied_by: None,
+        armed: Arc::clone(armed),
+    }
+}

@@ -43,11 +43,6 @@ impl Drain {
         self.token.clone().cancelled_owned()
     }
 
-    /// Whether [`begin`](Self::begin) was called.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.token.is_cancelled()
-    }
-
     /// Something that has to be over before the server ends; spawn it with
     /// [`TaskTracker::spawn`], or keep its token.
     pub(crate) fn tracker(&self) -> &TaskTracker {

@@ -256,11 +256,6 @@ impl Metrics {
         self.cells(front_end).connections.fetch_sub(1, Relaxed);
     }
 
-    /// How many connections a front end has.
-    pub(crate) fn connections(&self, front_end: FrontEnd) -> u64 {
-        self.cells(front_end).connections.load(Relaxed).max(0).unsigned_abs()
-    }
-
     /// How many decisions a front end has asked for.
     pub(crate) fn decisions(&self, front_end: FrontEnd) -> u64 {
         self.cells(front_end).seconds.count()

@@ -65,6 +65,7 @@ pub(crate) fn check_only<'r, S: LocalStore>(
         reached: found.reached.clone(),
         knows_domain: found.knows_domain,
         denied_by: None,
+        now,
         armed: Arc::clone(armed),
     }
 }

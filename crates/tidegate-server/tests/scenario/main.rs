@@ -106,8 +106,9 @@ async fn grpc_answers_as_the_library() {
         let answer = client.should_rate_limit(request).await.unwrap().into_inner();
         assert_eq!(answer.overall_code() == Code::Ok, verdict.allowed, "line {number}");
         assert_eq!(answer.statuses.len(), line.descriptors.len(), "line {number}");
-        for (descriptor, status) in (0u32..).zip(&answer.statuses) {
-            let Some(reported) = verdict.reported_of(descriptor) else { continue };
+        let reported = verdict.reported_each();
+        for (descriptor, (status, reported)) in answer.statuses.iter().zip(&reported).enumerate() {
+            let Some(reported) = reported else { continue };
             let decision = &reported.decision;
             let is_ok = decision.allowed || decision.source == Source::Shadow;
             assert_eq!(status.code() == Code::Ok, is_ok, "line {number}, {descriptor}");

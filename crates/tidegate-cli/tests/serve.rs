@@ -1,4 +1,5 @@
 //! The service as those meet it who run it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
 
 mod support;
 
@@ -70,12 +71,12 @@ fn rules_that_change_are_taken_over_and_bad_ones_are_not() {
         assert_eq!(serving.http("POST", "/v1/check", &check("ada")).0, 200);
     }
     assert_eq!(serving.http("POST", "/v1/check", &check("ada")).0, 429);
-    folder.write("rules.yaml", &RULES.replace("per_unit: 3", "per_unit: 4"));
+    folder.write("rules.yaml", RULES.replace("per_unit: 3", "per_unit: 4"));
     serving.wait_for_log("rules loaded");
     assert_eq!(serving.http("POST", "/v1/check", &check("ada")).0, 200, "one more");
     assert_eq!(serving.http("POST", "/v1/check", &check("ada")).0, 429, "used stays used");
 
-    folder.write("rules.yaml", &RULES.replace("day", "days"));
+    folder.write("rules.yaml", RULES.replace("day", "days"));
     serving.wait_for_log("the old ones stay");
     assert!(
         serving.logged.iter().any(|line| line.contains("rules.yaml:5:")),
@@ -99,7 +100,7 @@ fn files_that_are_not_watched_are_read_when_asked() {
     let folder = Folder::new(&[("rules.yaml", RULES)]);
     let path = folder.path().join("rules.yaml");
     let mut serving = Serving::start(&["--rules", path.to_str().unwrap(), "--watch=false"]);
-    folder.write("rules.yaml", &RULES.replace("per_unit: 3", "per_unit: 1"));
+    folder.write("rules.yaml", RULES.replace("per_unit: 3", "per_unit: 1"));
     serving.signal(Signal::HUP);
     serving.wait_for_log("rules loaded");
     assert_eq!(serving.http("POST", "/v1/check", &check("ada")).0, 200);

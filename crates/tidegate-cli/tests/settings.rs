@@ -1,4 +1,5 @@
 //! Who says what the service does: flags, variables, files.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
 
 mod support;
 

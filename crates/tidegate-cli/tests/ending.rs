@@ -113,7 +113,8 @@ fn every_request_that_was_decided_got_its_answer() {
     let folder = Folder::new(&[("rules.yaml", RULES)]);
     let rules = folder.path().join("rules.yaml");
     let mut serving = Serving::start(&["--rules", rules.to_str().unwrap(), "--drain", "20s"]);
-    let kinds: [(&str, fn(&str, &AtomicU64)); 3] = [("grpc", grpc), ("http", http), ("resp", resp)];
+    type Client = fn(&str, &AtomicU64);
+    let kinds: [(&str, Client); 3] = [("grpc", grpc), ("http", http), ("resp", resp)];
     let answers: Vec<Arc<AtomicU64>> = kinds.iter().map(|_| Arc::default()).collect();
     let mut clients = Vec::new();
     for ((kind, client), answers) in kinds.iter().zip(&answers) {

@@ -110,7 +110,8 @@ fn what_is_wrong_is_told_with_who_said_it() {
         ("broken.yaml", "http: [\n"),
         ("value.yaml", "\ndrain: soon\n"),
     ]);
-    let cases: [(&[&str], &[(&str, &str)], &str); 12] = [
+    type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+    let cases: [Case<'_>; 12] = [
         (&["--config", "unknown.yaml"], &[], "unknown.yaml:2:1: unknown setting `max_key`"),
         (&["--config", "unknown.yaml"], &[], "did you mean `max_keys`?"),
         (&["--config", "twice.yaml"], &[], "twice.yaml:2:1:"),

@@ -11,6 +11,8 @@ mod clock;
 mod config;
 mod drain;
 mod front_end;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grpc;
 mod http;
 mod listen;

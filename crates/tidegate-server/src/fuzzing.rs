@@ -1,5 +1,7 @@
 //! Doors for the fuzz targets, which see more than others do. Nothing of it is promised.
 
+use std::sync::Arc;
+
 use tidegate_proto::{RateLimitRequest, RateLimitResponse};
 
 use crate::config::Config;
@@ -19,4 +21,9 @@ pub fn rls(
     request: &RateLimitRequest,
 ) -> Result<RateLimitResponse, String> {
     rls::answer(service, config, FrontEnd::Grpc, request).map_err(|error| error.to_string())
+}
+
+/// What a RESP client is answered that sends these pieces, and whether it was hung up on.
+pub fn resp(service: &Arc<Service>, password: Option<&str>, pieces: &[&[u8]]) -> (Vec<u8>, bool) {
+    crate::resp::converse(service, password, pieces)
 }

@@ -297,7 +297,13 @@ impl Loose {
             LooseStream::Tcp(stream) => Plain::Tcp(TcpStream::from_std(stream).ok()?),
             LooseStream::Unix(stream) => Plain::Unix(UnixStream::from_std(stream).ok()?),
         };
-        Some((agree(stream, self.tls.as_deref()).await?, self.place))
+        let stream = match (stream, &self.tls) {
+            (Plain::Tcp(stream), None) => Stream::Tcp(stream),
+            (Plain::Unix(stream), _) => Stream::Unix(stream),
+            // A handshake takes a lot of room, which the task is not to keep.
+            (stream, Some(tls)) => Box::pin(agree(stream, Some(tls))).await?,
+        };
+        Some((stream, self.place))
     }
 }
 

@@ -7,6 +7,7 @@
 mod check;
 mod command;
 mod connection;
+mod converse;
 mod counts;
 mod greeting;
 mod limits;
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
+pub(crate) use self::converse::converse;
 use self::counts::Counts;
 use self::limits::Brought;
 use self::worker::{Given, Worker};

@@ -80,7 +80,8 @@ pub(crate) async fn serve(stream: Stream, resp: Arc<Resp>) {
     })
     .await;
     match end {
-        Ok(End::Ours) => linger(&mut connection.stream).await,
+        // Apart, since a task has the size of the largest thing it ever does.
+        Ok(End::Ours) => Box::pin(linger(&mut connection.stream)).await,
         // All that there was has been read, so that closing throws away nothing.
         Ok(End::Drained) => drop(connection.stream.shutdown().await),
         Ok(End::Theirs) | Err(_) => {}

@@ -6,6 +6,7 @@ mod abuse;
 mod commands;
 mod connections;
 mod draining;
+mod page;
 mod support;
 mod throttling;
 mod tools;

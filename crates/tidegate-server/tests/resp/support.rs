@@ -41,7 +41,12 @@ pub(crate) struct Running {
 
 /// A server with the rules above at a time that stands still.
 pub(crate) fn start(change: impl FnOnce(&mut Config)) -> Running {
-    let loaded = Rules::load(&[File { name: "rules.yaml", text: RULES }], &Options::default());
+    start_with(RULES, change)
+}
+
+/// A server with other rules.
+pub(crate) fn start_with(text: &str, change: impl FnOnce(&mut Config)) -> Running {
+    let loaded = Rules::load(&[File { name: "rules.yaml", text }], &Options::default());
     let rules = loaded.rules.unwrap_or_else(|| panic!("{}", loaded.report));
     let clock = ManualClock::at(Timestamp::from_secs(1_800_000_000));
     let service_clock = ServiceClock::Manual(clock.clone());

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Inherit, Limit, LimitSpec, Rate, Refill};
-use tidegate_store::{Item, MemoryStore, Op, RegisterError, Registered, Store};
+use tidegate_core::{Inherit, Limit, LimitSpec, Rate, Refill, Timestamp};
+use tidegate_store::{Item, LocalStore, MemoryStore, Op, RegisterError, Registered, Store};
 
 use crate::support::{HOUR, SECOND, START, ask, check, one_shard, register, remaining};
 
@@ -171,4 +171,28 @@ fn keys_that_are_gone_have_nothing_to_carry_over() {
     assert_eq!(remaining(&store, b"spent", &new, START), 2);
     assert_eq!(remaining(&store, b"spent", &new, START + SECOND), 7);
     assert_eq!(remaining(&store, b"never seen", &new, START), 7);
+}
+
+#[test]
+fn limits_are_forgotten_that_nobody_has_and_no_key_is_under() {
+    let store = MemoryStore::new();
+    let now = Timestamp::from_secs(1_000);
+    let register = |rate| {
+        store.register("same", Limit::per_second(rate).build().unwrap(), Inherit::Used).unwrap()
+    };
+    let (idle, held, counted) = (register(1), register(2), register(3));
+    let kept = Arc::clone(&held);
+    assert!(store.check_one(&Item::new(b"key", &counted), 1, now).allowed);
+    let names = |limits: &[Arc<Registered>]| -> Vec<u64> {
+        limits.iter().map(|limit| limit.limit().limit()).collect()
+    };
+    let rest = store.forget_unused(vec![idle, held, counted]);
+    assert_eq!(names(&rest), [2, 3]);
+    drop(kept);
+    // Once the key has run out and was swept, nothing speaks for its limit any more.
+    store.sweep(Timestamp::from_secs(1_002));
+    assert_eq!(names(&store.forget_unused(rest)), [0; 0]);
+    // They come back as new ones, and keys count under them.
+    assert!(store.check_one(&Item::new(b"key", &register(3)), 3, now).allowed);
+    assert!(!store.check_one(&Item::new(b"key", &register(3)), 1, now).allowed);
 }

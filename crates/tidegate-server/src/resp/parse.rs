@@ -32,7 +32,7 @@ pub(crate) enum Parsed<'a> {
     Quoted(usize, Vec<Vec<u8>>),
     /// So many bytes that ask for nothing.
     Nothing(usize),
-    /// The beginning of a command that has at least so many bytes.
+    /// The beginning of a command, of which nothing more can be said before there are so many bytes.
     Partial(usize),
 }
 
@@ -107,16 +107,16 @@ fn parse_array(bytes: &[u8], is_stranger: bool) -> Result<Parsed<'_>, Garbled> {
     };
     let bulk_max = if is_stranger { STRANGER_BULK_MAX } else { BULK_MAX };
     let mut words = Words::new();
-    let mut at_least = least(at, count)?;
+    fits(at, count)?;
     for left in (0..count).rev() {
         match bytes.get(at) {
             Some(b'$') => {}
             Some(other) => return Err(Garbled::NoBulk(*other)),
-            None => return Ok(Parsed::Partial(at_least)),
+            None => return Ok(Parsed::Partial(at + 1)),
         }
         let (length, start) = match number(bytes, at + 1) {
             Number::Is(length, end) => (length, end),
-            Number::Partial => return Ok(Parsed::Partial(at_least.max(bytes.len() + 1))),
+            Number::Partial => return Ok(Parsed::Partial(bytes.len() + 1)),
             Number::TooLong => return Err(Garbled::LengthTooLong),
             Number::Not => return Err(Garbled::Length),
         };
@@ -126,8 +126,8 @@ fn parse_array(bytes: &[u8], is_stranger: bool) -> Result<Parsed<'_>, Garbled> {
             _ => return Err(Garbled::Length),
         };
         let end = start + length;
-        at_least = least(end + 2, left)?;
-        let Some(after) = bytes.get(end..end + 2) else { return Ok(Parsed::Partial(at_least)) };
+        fits(end + 2, left)?;
+        let Some(after) = bytes.get(end..end + 2) else { return Ok(Parsed::Partial(end + 2)) };
         if after != b"\r\n" {
             return Err(Garbled::NoEnd);
         }
@@ -137,13 +137,13 @@ fn parse_array(bytes: &[u8], is_stranger: bool) -> Result<Parsed<'_>, Garbled> {
     Ok(Parsed::Command(at, words))
 }
 
-/// How many bytes a command has at least that goes on with so many arguments at `end`.
+/// Whether a command may be as long as one at the least is that goes on with so many arguments at
+/// `end`.
 #[inline]
-fn least(end: usize, arguments: usize) -> Result<usize, Garbled> {
+fn fits(end: usize, arguments: usize) -> Result<(), Garbled> {
     /// The shortest argument: `$0`, and twice the end of a line.
     const ARGUMENT_MIN: usize = 6;
-    let least = end + arguments * ARGUMENT_MIN;
-    if least > COMMAND_MAX { Err(Garbled::CommandTooLong) } else { Ok(least) }
+    if end + arguments * ARGUMENT_MIN > COMMAND_MAX { Err(Garbled::CommandTooLong) } else { Ok(()) }
 }
 
 enum Number {

@@ -1,6 +1,6 @@
 //! Clients that mean no good, or do not know better.
 
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::time::Duration;
 
 use crate::support::{Answer, encode, ints, start};
@@ -81,25 +81,12 @@ fn noise_is_answered_or_not_but_harms_nobody() {
 fn who_does_not_read_is_not_listened_to() {
     let server = start(|config| config.resp_threads = 1);
     let mut deaf = server.client();
-    let pipeline = encode(&["ECHO", &"x".repeat(4000)]).repeat(100);
     // It may send until the buffers of both systems are full, and then the server takes no more.
-    deaf.stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
-    let mut taken = 0usize;
-    loop {
-        match deaf.stream.write(&pipeline[taken % pipeline.len()..]) {
-            Ok(written) => taken += written,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                break;
-            }
-            Err(error) => panic!("{error}"),
-        }
-        assert!(taken < 256 << 20, "the server takes everything and keeps it");
-    }
+    let whole = deaf.send_until_stuck(&encode(&["ECHO", &"x".repeat(4000)]));
     // Others on the same thread are served meanwhile.
     let mut other = server.client();
     assert_eq!(other.say("PING"), Answer::Simple("PONG".into()));
     // Once it reads, it gets all its answers, in order.
-    let whole = taken / (pipeline.len() / 100);
     for _ in 0..whole {
         assert_eq!(deaf.answer(), Answer::Bulk("x".repeat(4000)));
     }
@@ -126,30 +113,4 @@ fn different_limits_have_a_bound() {
         server.clock.advance(Duration::from_secs(10));
         std::thread::yield_now();
     }
-}
-
-#[test]
-fn an_idle_connection_takes_little_memory() {
-    let server = start(|_| {});
-    // Each has sent a large command and got a large answer, and then nothing more.
-    let large = "x".repeat(16_000);
-    let mut idle: Vec<_> = (0..500).map(|_| server.client()).collect();
-    let settle = |idle: &mut Vec<crate::support::Client>| {
-        for client in idle.iter_mut() {
-            assert_eq!(client.ask(&["ECHO", &large]), Answer::Bulk(large.clone()));
-        }
-    };
-    settle(&mut idle);
-    let before = resident();
-    settle(&mut idle);
-    let grown = resident().saturating_sub(before);
-    // Had each kept its buffers, it would be sixteen megabytes.
-    assert!(grown < 4 << 20, "{grown} bytes for 500 connections");
-}
-
-/// Bytes of memory that this process uses.
-fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
-    pages * 4096
 }

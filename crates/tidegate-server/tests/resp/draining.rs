@@ -50,21 +50,8 @@ fn half_a_command_does_not_hold_up_the_end() {
 fn who_does_not_read_is_cut_off_when_time_is_up() {
     let mut server = start(|config| config.drain = Duration::from_millis(200));
     let mut deaf = server.client();
-    deaf.stream.set_nonblocking(true).unwrap();
-    let pipeline = encode(&["ECHO", &"x".repeat(4000)]).repeat(100);
-    // Until nothing more goes in, for longer than a moment.
-    let (mut taken, mut misses) = (0, 0);
-    while misses < 1000 {
-        match std::io::Write::write(&mut deaf.stream, &pipeline[taken..]) {
-            Ok(written) => (taken, misses) = ((taken + written) % pipeline.len(), 0),
-            Err(_) => {
-                misses += 1;
-                std::thread::yield_now();
-            }
-        }
-    }
+    deaf.send_until_stuck(&encode(&["ECHO", &"x".repeat(4000)]));
     let draining = server.begin_to_drain();
     assert!(!server.wait(draining), "it had not finished");
-    deaf.stream.set_nonblocking(false).unwrap();
     deaf.drop_all();
 }

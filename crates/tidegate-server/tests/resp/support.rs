@@ -1,6 +1,6 @@
 //! A server in this process, and a client that speaks to it byte by byte.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -204,8 +204,35 @@ impl Client {
 
     /// Everything until the server hangs up.
     pub(crate) fn rest(&mut self) -> String {
-        while !matches!(self.more(), Ok(0)) {}
+        loop {
+            match self.more() {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("the server does not hang up: {error}"),
+            }
+        }
         String::from_utf8(std::mem::take(&mut self.buffer)).unwrap()
+    }
+
+    /// Sends `command` again and again without reading an answer, until nobody takes any more for a
+    /// while; how many whole ones were taken.
+    pub(crate) fn send_until_stuck(&mut self, command: &[u8]) -> usize {
+        let pipeline = command.repeat(100);
+        self.stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+        let mut taken = 0usize;
+        loop {
+            match self.stream.write(&pipeline[taken % pipeline.len()..]) {
+                Ok(written) => taken += written,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    return taken / command.len();
+                }
+                Err(error) => panic!("{error}"),
+            }
+            assert!(taken < 256 << 20, "the server takes everything and keeps it");
+        }
     }
 
     /// Whether the server hangs up without an answer.

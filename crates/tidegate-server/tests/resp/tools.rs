@@ -74,6 +74,8 @@ fn redis_benchmark() {
 
 const PYTHON: &str = r#"
 import sys, redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 port, password = int(sys.argv[1]), sys.argv[2] or None
 for protocol in (2, 3):
     client = redis.Redis(port=port, password=password, protocol=protocol, client_name="test", decode_responses=True)
@@ -111,7 +113,7 @@ for protocol in (2, 3):
 for wrong in ("wrong", None):
     if password is None: continue
     try:
-        redis.Redis(port=port, password=wrong).ping()
+        redis.Redis(port=port, password=wrong, retry=Retry(NoBackoff(), 0)).ping()
         raise SystemExit("no error")
     except redis.AuthenticationError:
         pass

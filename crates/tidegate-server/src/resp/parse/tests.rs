@@ -93,6 +93,14 @@ fn a_command_is_too_long_before_it_has_come() {
     assert_eq!(wrong(&bytes), Garbled::CommandTooLong);
 }
 
+/// Who waited for the shortest argument that might follow did not see that none could.
+#[test]
+fn what_is_wrong_is_seen_as_soon_as_it_is_there() {
+    let bytes = b"*2\r\n$4\r\nECHO\r\n$-1\r\n";
+    let each: Vec<&[u8]> = bytes.chunks(1).collect();
+    assert_eq!(all(&each, false), (vec![], Some(Garbled::Length)));
+}
+
 #[test]
 fn strangers_have_little_room() {
     assert_eq!(all(&[b"*17\r\n"], true).1, Some(Garbled::StrangerCount));

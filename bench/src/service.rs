@@ -42,12 +42,12 @@ pub(crate) enum Length {
 
 impl Length {
     fn rounds(self) -> usize {
-        if self == Self::Full { 5 } else { 1 }
+        if self == Self::Full { 9 } else { 1 }
     }
 
     /// Requests of one measurement.
     fn requests(self) -> usize {
-        if self == Self::Full { 200_000 } else { 500 }
+        if self == Self::Full { 100_000 } else { 500 }
     }
 
     fn keys(self) -> &'static [usize] {

@@ -41,7 +41,7 @@ pub(super) fn run(length: Length) {
                 .collect();
             for _ in 0..length.rounds() {
                 for (row, (_, child, what)) in rows.iter_mut().zip(rivals) {
-                    let requests = length.requests() * 2;
+                    let requests = length.requests();
                     let cpu = || child.cpu_seconds();
                     row.rounds.push(load(&child.address, what, *keys, requests, pipeline, cpu));
                 }

@@ -12,7 +12,7 @@ use tidegate_proto::{
     Code, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, RateLimitService,
     RateLimitServiceServer, Unit,
 };
-use tidegate_server::{Address, Config, Server, Service, ServiceClock};
+use tidegate_server::{Address, Config, Server, Service, ServiceClock, threads_by_default};
 use tokio::net::TcpListener;
 
 /// Limits that nobody reaches: what is measured is the way, not the refusal.
@@ -46,6 +46,8 @@ async fn tidegate(choose: impl FnOnce(&mut Config, Address)) {
     let limiter = RuleLimiter::build(store, clock, rules, Modes::default());
     let service = Service::new(limiter.expect("rules that can be enforced"), 0.8);
     let mut config = Config::default();
+    // As `tidegate serve` does.
+    config.threads = threads_by_default();
     (config.grpc, config.http, config.resp) = (Address::Off, Address::Off, Address::Off);
     choose(&mut config, Address::Tcp("127.0.0.1:0".into()));
     let server = Server::start(Arc::new(service), config).await.expect("free ports");

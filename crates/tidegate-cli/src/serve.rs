@@ -41,11 +41,9 @@ pub(crate) fn run(args: &ServeArgs) -> Ending {
     log::start(&typed);
     // A server needs a descriptor for each connection; systems give few unless asked.
     raise_open_files();
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if typed.threads > 0 {
-        builder.worker_threads(typed.threads);
-    }
-    let runtime = builder
+    // It accepts, and looks after things; requests have threads of their own.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
         .enable_all()
         .thread_name("tidegate")
         .build()

@@ -29,6 +29,9 @@ pub struct Config {
     pub trusted_proxies: Vec<String>,
     /// How many connections each front end has at the most.
     pub connections_max: usize,
+    /// How many threads serve gRPC and HTTP, each its own connections; if 0, the runtime that the
+    /// server is started on.
+    pub threads: usize,
     /// How many threads serve RESP; half as many as the machine has cores if 0.
     pub resp_threads: usize,
     /// How long requests under way may take once the server drains.
@@ -56,6 +59,7 @@ impl Default for Config {
             resp_password: None,
             trusted_proxies: Vec::new(),
             connections_max: 20_000,
+            threads: 0,
             resp_threads: 0,
             drain: Duration::from_secs(10),
             drain_delay: Duration::ZERO,
@@ -64,6 +68,15 @@ impl Default for Config {
             near_limit_ratio: 0.8,
         }
     }
+}
+
+/// How many threads serve, where nobody says otherwise: one for every two cores.
+///
+/// The system takes as much for its part of the work as we do for ours; and threads with little to
+/// do each go to sleep and wake up for every other request, which costs a third on top.
+#[must_use]
+pub fn threads_by_default() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2)
 }
 
 /// The names of the headers that Lyft's service adds to answers.

@@ -23,12 +23,13 @@ mod route;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::drain::Drain;
@@ -37,10 +38,13 @@ use crate::service::Service;
 
 pub(crate) use self::client::Trusted;
 
-/// How long a client may take to send the head of a request, from the moment that it could: so
-/// also how long a connection is kept on which nothing happens. Proxies close theirs after 60 s,
-/// which should be the first to come.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(75);
+/// How long a connection is kept on which no request is under way: while nothing happens, while the
+/// head of one does not come to its end, or while nobody reads its answer. Proxies close theirs
+/// after 60 s, which should be the first to come.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
+/// How often that is looked at. A timer for each request would cost more than a request may.
+const IDLE_TICKS: u32 = 5;
+const IDLE_TICK: Duration = Duration::from_secs(IDLE_TIME_MAX.as_secs() / IDLE_TICKS as u64);
 /// How many bytes the head of a request has at the most.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// How many requests of one connection are under way at once, over HTTP/2.
@@ -84,11 +88,8 @@ pub(crate) async fn serve(
 /// Serves one connection until it ends or the server drains.
 async fn connection(stream: Stream, peer: Peer, app: Arc<App>) {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME_MAX)
-        .max_buf_size(HEAD_BYTES_MAX);
+    // Answers are small: to copy the body behind the head costs less than to write two pieces.
+    builder.http1().max_buf_size(HEAD_BYTES_MAX).header_read_timeout(None).writev(false);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -96,22 +97,24 @@ async fn connection(stream: Stream, peer: Peer, app: Arc<App>) {
         .max_header_list_size(HEAD_BYTES_MAX as u32)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIME_MAX);
-    let begun = app.drain.begun();
-    let has_asked = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&has_asked);
+    let mut begun = std::pin::pin!(app.drain.begun());
+    let under_way = Arc::new(UnderWay::default());
+    let counted = Arc::clone(&under_way);
     let service = service_fn(move |request| {
-        let app = Arc::clone(&app);
-        asked.store(true, Ordering::Relaxed);
-        async move { Ok::<_, Infallible>(app.answer(request, peer).await) }
+        let (app, place) = (Arc::clone(&app), UnderWay::begin(&counted));
+        async move {
+            let answer = app.answer(request, peer).await;
+            drop(place);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let mut begun = std::pin::pin!(begun);
-    // Until the first bytes tell which version of HTTP it is, nobody else looks at the time.
-    let mut first = std::pin::pin!(tokio::time::sleep(HEAD_TIME_MAX));
-    let (mut is_ending, mut is_timed) = (false, true);
+    let mut ticks = tokio::time::interval_at(Instant::now() + IDLE_TICK, IDLE_TICK);
+    let (mut is_ending, mut idle_ticks, mut asked_before) = (false, 0, 0);
     loop {
         tokio::select! {
+            biased;
             ended = &mut connection => {
                 if let Err(error) = ended {
                     tracing::debug!(error = %error, "an HTTP connection ended badly");
@@ -122,12 +125,52 @@ async fn connection(stream: Stream, peer: Peer, app: Arc<App>) {
                 is_ending = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = &mut first, if is_timed => {
-                is_timed = false;
-                if !has_asked.load(Ordering::Relaxed) {
+            _ = ticks.tick() => {
+                let asked = under_way.asked();
+                let is_idle = under_way.is_none() && asked == asked_before;
+                asked_before = asked;
+                idle_ticks = if is_idle { idle_ticks + 1 } else { 0 };
+                if idle_ticks >= IDLE_TICKS {
+                    // Over HTTP/2 the other side is told; who has nothing to lose is cut off.
+                    connection.as_mut().graceful_shutdown();
+                }
+                if idle_ticks > IDLE_TICKS || (idle_ticks == IDLE_TICKS && asked == 0) {
                     return;
                 }
             }
         }
+    }
+}
+
+/// The requests of a connection.
+#[derive(Debug, Default)]
+struct UnderWay {
+    asked: AtomicU64,
+    open: AtomicU64,
+}
+
+/// A request that is under way until this is dropped.
+struct OneUnderWay(Arc<UnderWay>);
+
+impl UnderWay {
+    fn begin(this: &Arc<Self>) -> OneUnderWay {
+        this.asked.fetch_add(1, Ordering::Relaxed);
+        this.open.fetch_add(1, Ordering::Relaxed);
+        OneUnderWay(Arc::clone(this))
+    }
+
+    /// How many there have been.
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    fn is_none(&self) -> bool {
+        self.open.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Drop for OneUnderWay {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }

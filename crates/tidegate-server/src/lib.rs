@@ -15,6 +15,7 @@ mod front_end;
 pub mod fuzzing;
 mod grpc;
 mod http;
+mod lanes;
 mod listen;
 mod metrics;
 mod resp;
@@ -25,7 +26,7 @@ mod tls;
 
 pub use address::{Address, AddressError};
 pub use clock::ServiceClock;
-pub use config::{Config, HeaderNames, TlsFiles};
+pub use config::{Config, HeaderNames, TlsFiles, threads_by_default};
 pub use front_end::FrontEnd;
 pub use server::{Bound, Server, StartError};
 pub use service::{Limits, Service};

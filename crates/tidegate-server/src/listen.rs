@@ -22,6 +22,7 @@ use crate::address::Address;
 use crate::config::TlsFiles;
 use crate::drain::Drain;
 use crate::front_end::FrontEnd;
+use crate::lanes::Lanes;
 use crate::metrics::Metrics;
 use crate::server::StartError;
 use crate::tls::{TlsError, server_config};
@@ -40,6 +41,8 @@ pub(crate) struct Listener {
     front_end: FrontEnd,
     socket: Socket,
     tls: Option<Arc<Tls>>,
+    /// Who serves its connections; the runtime that accepts them if nobody.
+    lanes: Option<Arc<Lanes>>,
 }
 
 enum Socket {
@@ -105,7 +108,13 @@ impl Listener {
                 Some(Arc::new(Tls { files: files.clone(), protocols, config }))
             }
         };
-        Ok(Some(Self { front_end, socket, tls }))
+        Ok(Some(Self { front_end, socket, tls, lanes: None }))
+    }
+
+    /// Lets these threads serve its connections.
+    pub(crate) fn on(mut self, lanes: Option<&Arc<Lanes>>) -> Self {
+        self.lanes = lanes.cloned();
+        self
     }
 
     /// Where it listens, with the real port.
@@ -136,15 +145,25 @@ impl Listener {
         F: Fn(Stream, Peer) -> H + Clone + Send + 'static,
         H: Future<Output = ()> + Send + 'static,
     {
-        let tracker = drain.tracker().clone();
+        let (tracker, lanes) = (drain.tracker().clone(), self.lanes.clone());
         let spawn = |accepted: Accepted| {
             let handle = handle.clone();
-            tracker.spawn(async move {
-                let Accepted { stream, peer, tls, place: _place } = accepted;
-                if let Some(stream) = agree(stream, tls.as_deref()).await {
+            let Some(lanes) = &lanes else {
+                tracker.spawn(async move {
+                    let Accepted { stream, peer, tls, place: _place } = accepted;
+                    if let Some(stream) = agree(stream, tls.as_deref()).await {
+                        handle(stream, peer).await;
+                    }
+                });
+                return;
+            };
+            let peer = accepted.peer;
+            let Some(loose) = accepted.let_loose() else { return };
+            lanes.spawn(tracker.track_future(async move {
+                if let Some((stream, _place)) = loose.agree().await {
                     handle(stream, peer).await;
                 }
-            });
+            }));
         };
         self.accept_all(drain, metrics, connections_max, spawn).await;
     }
@@ -158,10 +177,8 @@ impl Listener {
         mut give: impl FnMut(Loose),
     ) {
         let let_loose = |accepted: Accepted| {
-            let Accepted { stream, peer: _, tls, place } = accepted;
-            // A connection that cannot be let go of is of no use to anybody.
-            if let Ok(stream) = stream.let_loose() {
-                give(Loose { stream, tls, place });
+            if let Some(loose) = accepted.let_loose() {
+                give(loose);
             }
         };
         self.accept_all(drain, metrics, connections_max, let_loose).await;
@@ -275,6 +292,14 @@ struct Accepted {
     peer: Peer,
     tls: Option<Arc<Tls>>,
     place: Place,
+}
+
+impl Accepted {
+    /// Takes it from the runtime. One that cannot be let go of is of no use to anybody.
+    fn let_loose(self) -> Option<Loose> {
+        let Self { stream, peer: _, tls, place } = self;
+        Some(Loose { stream: stream.let_loose().ok()?, tls, place })
+    }
 }
 
 /// A connection that belongs to no runtime.

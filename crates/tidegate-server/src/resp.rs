@@ -28,7 +28,7 @@ pub(crate) use self::converse::converse;
 use self::counts::Counts;
 use self::limits::Brought;
 use self::worker::{Given, Worker};
-use crate::config::Config;
+use crate::config::{Config, threads_by_default};
 use crate::drain::Drain;
 use crate::listen::Listener;
 use crate::service::Service;
@@ -48,12 +48,8 @@ pub(crate) struct Resp {
 
 impl Resp {
     fn new(service: Arc<Service>, config: &Config) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = match config.resp_threads {
-            // The system takes as much for its part of the work as we do for ours; and threads
-            // with little to do each go to sleep and wake up for every other request, which costs
-            // a third on top.
-            0 => cores.div_ceil(2),
+            0 => threads_by_default(),
             threads => threads,
         };
         Self {

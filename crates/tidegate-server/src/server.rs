@@ -10,6 +10,7 @@ use crate::address::Address;
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::front_end::FrontEnd;
+use crate::lanes::Lanes;
 use crate::listen::{Listener, Tls};
 use crate::service::Service;
 use crate::tls::TlsError;
@@ -33,6 +34,9 @@ pub enum StartError {
     /// What is to be trusted is no address.
     #[error("`{0}` in trusted_proxies is neither an address nor a network such as 10.0.0.0/8")]
     Proxy(String),
+    /// The system gives no threads.
+    #[error("cannot start threads")]
+    Threads(#[source] io::Error),
     /// TLS was asked for and cannot be had.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -45,6 +49,7 @@ pub struct Server {
     config: Arc<Config>,
     tls: Vec<Arc<Tls>>,
     accepting: Vec<JoinHandle<()>>,
+    _lanes: Option<Arc<Lanes>>,
 }
 
 /// Where a server listens, with the real ports.
@@ -84,22 +89,37 @@ impl Server {
             |listener: &Option<Listener>| listener.as_ref().map_or(Address::Off, Listener::address);
         let bound = Bound { grpc: address(&grpc), http: address(&http), resp: address(&resp) };
         let tls = [&grpc, &http, &resp].into_iter().flatten().filter_map(Listener::tls).collect();
+        let lanes = match config.threads {
+            0 => None,
+            threads => Some(Arc::new(Lanes::start(threads).map_err(StartError::Threads)?)),
+        };
         let (drain, config) = (Drain::default(), Arc::new(config));
         let mut accepting = Vec::new();
         let parts = || (Arc::clone(&service), Arc::clone(&config), drain.clone());
         if let Some(listener) = grpc {
             let (service, config, drain) = parts();
-            accepting.push(tokio::spawn(grpc::serve(listener, service, config, drain)));
+            accepting.push(tokio::spawn(grpc::serve(
+                listener.on(lanes.as_ref()),
+                service,
+                config,
+                drain,
+            )));
         }
         if let Some(listener) = http {
             let (service, config, drain) = parts();
-            accepting.push(tokio::spawn(http::serve(listener, service, config, trusted, drain)));
+            accepting.push(tokio::spawn(http::serve(
+                listener.on(lanes.as_ref()),
+                service,
+                config,
+                trusted,
+                drain,
+            )));
         }
         if let Some(listener) = resp {
             let (service, config, drain) = parts();
             accepting.push(tokio::spawn(resp::serve(listener, service, config, drain)));
         }
-        Ok(Self { bound, drain, config, tls, accepting })
+        Ok(Self { bound, drain, config, tls, accepting, _lanes: lanes })
     }
 
     /// Where it listens.

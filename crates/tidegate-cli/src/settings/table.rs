@@ -97,7 +97,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     one("snapshot_every", "DURATION", "1m", "How often to write it, beside the end"),
     one("max_connections", "COUNT", "20000", "How many connections each listener has at the most"),
     one("resp_threads", "COUNT", "0", "Threads for RESP; 0 is one for every two cores"),
-    one("threads", "COUNT", "0", "Threads for gRPC and HTTP; 0 is one for each core"),
+    one("threads", "COUNT", "0", "Threads for gRPC and HTTP; 0 is one for every two cores"),
     one("drain", "DURATION", "10s", "How long requests under way may take after SIGTERM"),
     one("drain_delay", "DURATION", "0s", "How long to go on serving, unhealthy, before that"),
     flag("watch", "true", "Load rules again when their files change"),

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use tidegate::{OnFull, parse_duration};
-use tidegate_server::{Address, Config, HeaderNames, TlsFiles};
+use tidegate_server::{Address, Config, HeaderNames, TlsFiles, threads_by_default};
 use tracing::level_filters::LevelFilter;
 
 use super::{Resolved, Settings, Source};
@@ -24,7 +24,6 @@ pub(crate) struct Typed {
     pub(crate) on_full: OnFull,
     pub(crate) snapshot: Option<PathBuf>,
     pub(crate) snapshot_every: Duration,
-    pub(crate) threads: usize,
     pub(crate) log_level: LevelFilter,
     pub(crate) log_json: bool,
     pub(crate) server: Config,
@@ -45,6 +44,10 @@ impl Settings {
         server.resp_password = self.secret("resp_password")?;
         server.trusted_proxies = self.get("trusted_proxies").values.clone();
         server.connections_max = self.number("max_connections")?;
+        server.threads = match self.number("threads")? {
+            0 => threads_by_default(),
+            threads => threads,
+        };
         server.resp_threads = self.number("resp_threads")?;
         server.drain = self.duration("drain")?;
         server.drain_delay = self.duration("drain_delay")?;
@@ -73,7 +76,6 @@ impl Settings {
             on_full: [OnFull::Evict, OnFull::Deny, OnFull::Allow][on_full],
             snapshot: self.text("snapshot").map(PathBuf::from),
             snapshot_every: self.duration("snapshot_every")?,
-            threads: self.number("threads")?,
             log_level: self.level()?,
             log_json: self.word("log_format", &["text", "json"])? == 1,
             server,

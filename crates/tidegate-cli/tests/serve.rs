@@ -176,7 +176,8 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
     let rules = folder.path().join("rules.yaml");
     let taken = Serving::start(&[]);
     let taken = taken.address("grpc");
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
+        (&["--gateway", "127.0.0.1:0"], "the gateway is being built"),
         (&["--rules", rules.to_str().unwrap()], "did you mean `minute`?"),
         (&["--rules", "/nowhere/at/all"], "/nowhere/at/all"),
         (&["--grpc", &taken], "hint: another program listens there; choose with --grpc ADDR"),
@@ -217,4 +218,67 @@ fn logs_are_json_if_asked_and_refusals_are_told_only_on_request() {
             assert!(!refused.to_string().contains("ada"), "what clients send is not logged");
         }
     }
+}
+
+#[test]
+fn who_never_says_anything_does_not_hold_up_the_end() {
+    let mut serving = Serving::start(&["--drain", "20s"]);
+    let mut silent = Vec::new();
+    for (front_end, words) in [
+        ("grpc", &b""[..]),
+        ("grpc", b"PRI * HT"),
+        ("http", b""),
+        ("http", b"POST /v1/che"),
+        ("resp", b"*2\r\n$4"),
+    ] {
+        let mut stream = TcpStream::connect(serving.address(front_end)).unwrap();
+        stream.write_all(words).unwrap();
+        silent.push(stream);
+    }
+    // Once they are counted, they are being served.
+    let deadline = Instant::now() + PATIENCE;
+    let count = |metrics: &str, front_end: &str| -> usize {
+        let label = format!("tidegate_connections{{front_end=\"{front_end}\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&label)).unwrap();
+        line.trim().parse().unwrap()
+    };
+    loop {
+        let (_, metrics) = serving.http("GET", "/metrics", "");
+        if count(&metrics, "grpc") == 2
+            && count(&metrics, "http") >= 3
+            && count(&metrics, "resp") == 1
+        {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{metrics}");
+    }
+    assert_eq!(serving.terminate().code(), Some(0), "{:?}", serving.logged);
+}
+
+#[test]
+fn commands_that_bring_their_limits_show_in_the_metrics() {
+    let serving = Serving::start(&[]);
+    let mut resp = TcpStream::connect(serving.address("resp")).unwrap();
+    resp.write_all(b"CL.THROTTLE k 3 10 60\r\nGCRA k 3 10 60\r\nQUIT\r\n").unwrap();
+    let mut answer = String::new();
+    resp.read_to_string(&mut answer).unwrap();
+    let (_, metrics) = serving.http("GET", "/metrics", "");
+    for name in ["CL.THROTTLE", "GCRA"] {
+        let line = format!(
+            "tidegate_decisions_total{{domain=\"\",rule=\"{name}\",outcome=\"allowed\",\
+             source=\"store\",front_end=\"resp\"}} 1"
+        );
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+}
+
+#[test]
+fn the_reset_header_may_tell_the_time_of_day() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let rules = folder.path().join("rules.yaml");
+    let serving =
+        Serving::start(&["--rules", rules.to_str().unwrap(), "--x-ratelimit-reset", "epoch"]);
+    let (_, answer) = serving.http("POST", "/v1/check", &check("ada"));
+    let reset = answer.lines().find_map(|line| line.strip_prefix("x-ratelimit-reset: ")).unwrap();
+    assert!(reset.trim().parse::<u64>().unwrap() > 1_700_000_000, "{reset}");
 }

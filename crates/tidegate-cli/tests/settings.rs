@@ -154,6 +154,16 @@ fn secrets_may_be_in_files() {
     assert!(text(&output.stderr).contains("is an empty file"), "{}", text(&output.stderr));
 }
 
+#[test]
+fn a_flag_that_names_a_file_wins_over_a_variable_that_holds_the_secret() {
+    // The file is not there, so that the error tells which of the two was looked at.
+    let variables = [("TIDEGATE_ADMIN_TOKEN", "old")];
+    let output = config(&["--admin-token-file", "/nowhere"], &variables);
+    assert!(text(&output.stderr).contains("/nowhere"), "{}", text(&output.stderr));
+    let output = config(&["--admin-token", "new"], &[("TIDEGATE_ADMIN_TOKEN_FILE", "/nowhere")]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
 /// `TIDEGATE_BLESS=1` writes the reference anew.
 #[test]
 fn the_reference_of_settings_is_what_the_program_knows() {

@@ -307,13 +307,18 @@ impl Rules {
             let is_dynamic = |flags: Flags| !flags.share && (detailed || flags.value_to_metric);
             let way = Way {
                 domain: tree.domain(leaf),
+                position: 0,
                 levels: nodes
                     .clone()
                     .map(|node| stats_level(tree.key(node), tree.value(node)))
                     .collect(),
                 is_dynamic: nodes.clone().any(|node| is_dynamic(node.flags)),
             };
-            ways.extend(limits.map(|rule| (rule, way.clone())));
+            let first = limits.start;
+            ways.extend(limits.map(|rule| {
+                let position = u32::try_from(rule - first).unwrap_or(u32::MAX);
+                (rule, Way { position, ..way.clone() })
+            }));
         }
         ways.sort_by_key(|(rule, _)| *rule);
         ways.into_iter().map(|(_, way)| way).collect()
@@ -333,6 +338,8 @@ pub struct Way<'r> {
     pub domain: &'r str,
     /// `key` or `key_value` of each descriptor on the way, as in Lyft's statistics.
     pub levels: Vec<String>,
+    /// Which of the limits of its descriptor it is, from zero.
+    pub position: u32,
     /// The statistics also tell apart what a request had there: see [`Rules::stats_levels`].
     pub is_dynamic: bool,
 }

@@ -40,6 +40,8 @@ pub struct Config {
     pub drain_delay: Duration,
     /// Whether answers to Envoy carry headers for the client, as Lyft's service does, and which.
     pub response_headers: Option<HeaderNames>,
+    /// Whether `X-RateLimit-Reset` counts seconds since 1970 instead of from now.
+    pub reset_as_epoch: bool,
     /// Whether answers to Envoy carry the request as dynamic metadata.
     pub dynamic_metadata: bool,
     /// The part of a limit from which on Lyft's counters call a request near it.
@@ -64,6 +66,7 @@ impl Default for Config {
             drain: Duration::from_secs(10),
             drain_delay: Duration::ZERO,
             response_headers: None,
+            reset_as_epoch: false,
             dynamic_metadata: false,
             near_limit_ratio: 0.8,
         }

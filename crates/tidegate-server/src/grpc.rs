@@ -11,6 +11,7 @@ mod unary;
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::server::conn::http2;
@@ -40,6 +41,11 @@ const STREAM_WINDOW: u32 = 64 * 1024;
 const PING_AFTER: Duration = Duration::from_secs(60);
 const PING_MAX: Duration = Duration::from_secs(20);
 
+/// How long a client may take for its first request.
+const SILENCE_MAX: Duration = Duration::from_secs(75);
+/// How long a client that has not asked anything may take to leave when it is told to.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Serves until the server drains.
 pub(crate) async fn serve(
     listener: Listener,
@@ -58,18 +64,42 @@ pub(crate) async fn serve(
 /// Serves one connection. When the server drains the client is told so, and what it has begun is
 /// answered.
 async fn converse(stream: Stream, routes: Arc<Routes>, drain: Drain) {
-    let service = service_fn(move |request| Arc::clone(&routes).answer(request));
+    let has_asked = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&has_asked);
+    let service = service_fn(move |request| {
+        asked.store(true, Ordering::Relaxed);
+        Arc::clone(&routes).answer(request)
+    });
     let connection = builder().serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = drain.begun() => {
+        ended = connection.as_mut() => Some(ended),
+        () = drain.begun() => None,
+        () = silence(&has_asked) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                // Who has not even said that this is HTTP/2 cannot be told to leave.
+                () = tokio::time::sleep(LEAVE_TIME_MAX), if !has_asked.load(Ordering::Relaxed) => {
+                    return;
+                }
+            }
         }
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a gRPC connection broke");
+    }
+}
+
+/// Ready when a client has had its time and has not asked anything yet.
+async fn silence(has_asked: &AtomicBool) {
+    tokio::time::sleep(SILENCE_MAX).await;
+    if has_asked.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -45,6 +45,8 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
 /// How often that is looked at. A timer for each request would cost more than a request may.
 const IDLE_TICKS: u32 = 5;
 const IDLE_TICK: Duration = Duration::from_secs(IDLE_TIME_MAX.as_secs() / IDLE_TICKS as u64);
+/// How long a client may take, once the server drains, to finish what it has begun to send.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
 /// How many bytes the head of a request has at the most.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// How many requests of one connection are under way at once, over HTTP/2.
@@ -124,8 +126,13 @@ async fn connection(stream: Stream, peer: Peer, app: Arc<App>) {
             () = &mut begun, if !is_ending => {
                 is_ending = true;
                 connection.as_mut().graceful_shutdown();
+                ticks = tokio::time::interval_at(Instant::now() + LEAVE_TIME_MAX, LEAVE_TIME_MAX);
             }
+            // The head of a request that has not come whole by now is not waited for.
             _ = ticks.tick() => {
+                if is_ending && under_way.is_none() {
+                    return;
+                }
                 let asked = under_way.asked();
                 let is_idle = under_way.is_none() && asked == asked_before;
                 asked_before = asked;

@@ -28,7 +28,7 @@ use crate::server::StartError;
 use crate::tls::{TlsError, server_config};
 
 /// How long a client may take to agree on TLS.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// How long accepting pauses when the system has no room for another connection.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(50);
 /// After how much silence the system asks whether the other side is still there, and how often

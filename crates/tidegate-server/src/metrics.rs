@@ -34,6 +34,8 @@ const UNKNOWN: &str = "unknown";
 #[derive(Debug)]
 pub(crate) struct Metrics {
     near_limit_ratio: f32,
+    /// Whether each descriptor is decided by itself, as at Lyft's.
+    is_independent: bool,
     table: ArcSwap<Table>,
     unknown: Arc<Domain>,
     lyft: LyftCells,
@@ -81,9 +83,10 @@ struct FrontEndCells {
 }
 
 impl Metrics {
-    pub(crate) fn new(near_limit_ratio: f32) -> Self {
+    pub(crate) fn new(near_limit_ratio: f32, is_independent: bool) -> Self {
         Self {
             near_limit_ratio,
+            is_independent,
             table: ArcSwap::default(),
             unknown: Arc::default(),
             lyft: LyftCells::default(),
@@ -100,7 +103,7 @@ impl Metrics {
         let known: HashMap<&str, &Arc<Counted>> =
             old.rules.iter().map(|counted| (&*counted.counter, counted)).collect();
         let counted = rules.ways().into_iter().zip(rules.all()).map(|(way, rule)| {
-            let lyft = self.lyft.key(&way, rule);
+            let lyft = self.lyft.key(&way);
             match known.get(&*rule.counter) {
                 Some(same) if same.id == rule.id && same.lyft == lyft => Arc::clone(same),
                 _ => Arc::new(Counted {
@@ -162,7 +165,9 @@ impl Metrics {
         let decision = &answered.decision;
         let cost = cost_of(query, answered);
         let source = decision.source;
-        let outcome = Outcome::of(verdict, decision);
+        // Where each is decided by itself, one that admits has taken, whatever the others say.
+        let was_admitted = verdict.allowed || (self.is_independent && decision.allowed);
+        let outcome = Outcome::of(was_admitted, decision);
         let rule = verdict.rule_index(answered).and_then(|index| verdict.rules().all().get(index));
         let (Some(index), Some(rule)) = (verdict.rule_index(answered), rule) else {
             let domain = self.domain(table, query.domain);
@@ -202,7 +207,8 @@ impl Metrics {
         };
         self.lyft.count(&counted.lyft, verdict.rules(), tell, |cell| {
             let ratio = self.near_limit_ratio;
-            cell.add(&answered.decision, verdict.allowed, hits, rule.cost, ratio);
+            let was_admitted = verdict.allowed || self.is_independent;
+            cell.add(&answered.decision, was_admitted, hits, rule.cost, ratio);
         });
     }
 

@@ -141,11 +141,11 @@ impl Server {
         self.drain.leave();
         tokio::time::sleep(self.config.drain_delay).await;
         self.drain.begin();
-        let is_done = self.drain.wait(self.config.drain).await;
+        // First those who accept, so that whomever they accepted last is waited for as well.
         for task in self.accepting {
             // A front end that panicked has been reported.
             let _ = task.await;
         }
-        is_done
+        self.drain.wait(self.config.drain).await
     }
 }

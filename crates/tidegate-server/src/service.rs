@@ -26,7 +26,7 @@ impl Service {
     /// counters call a request near it.
     #[must_use]
     pub fn new(limits: Limits, near_limit_ratio: f32) -> Self {
-        let metrics = Arc::new(Metrics::new(near_limit_ratio));
+        let metrics = Arc::new(Metrics::new(near_limit_ratio, limits.modes().independent));
         limits.with_generation(|generation, rules| metrics.follow(generation, rules));
         Self { limits, metrics }
     }

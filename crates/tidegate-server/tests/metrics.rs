@@ -34,8 +34,12 @@ fn rules(text: &str) -> Rules {
 }
 
 fn service() -> Service {
+    service_with(TEXT, Modes::default())
+}
+
+fn service_with(text: &str, modes: Modes) -> Service {
     let clock = ServiceClock::Manual(ManualClock::new());
-    let limiter = RuleLimiter::build(MemoryStore::new(), clock, rules(TEXT), Modes::default());
+    let limiter = RuleLimiter::build(MemoryStore::new(), clock, rules(text), modes);
     Service::new(limiter.expect("the rules can be enforced"), 0.8)
 }
 
@@ -151,6 +155,55 @@ fn values_that_rules_ask_for_in_metrics_are_bounded() {
     let series = told.keys().filter(|name| name.starts_with(total)).count();
     assert!(series <= 10_001, "{series}");
     assert!(told[&format!("{total}{{domain=\"api\",key1=\"other\"}}")] >= 50.0);
+}
+
+#[test]
+fn of_several_limits_the_first_counts_in_lyfts_series_whatever_they_are_called() {
+    let text = "
+domain: api
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: fast, requests_per_unit: 5, unit: second }
+      - { name: slow, requests_per_unit: 50, unit: day }
+  - key: path
+    value: /a#b
+    rate_limit: { requests_per_unit: 5, unit: second }
+";
+    let service = service_with(text, Modes::default());
+    ask(&service, Op::Check, &[("user", "ada")], 1);
+    ask(&service, Op::Check, &[("path", "/a#b")], 1);
+    let told = read(&service);
+    let hits = "ratelimit_service_rate_limit_total_hits";
+    assert_eq!(told[&format!("{hits}{{domain=\"api\",key1=\"user\"}}")], 1.0);
+    assert_eq!(told[&format!("{hits}{{domain=\"api\",key1=\"path_/a#b\"}}")], 1.0);
+}
+
+#[test]
+fn where_descriptors_decide_by_themselves_each_counts_what_it_took() {
+    let mut modes = Modes::default();
+    modes.independent = true;
+    let service = service_with(TEXT, modes);
+    let (user, pair) = ([Entry::new("user", "ada")], [Entry::new("pair", "x")]);
+    let descriptors = [Descriptor::new(&user), Descriptor::new(&pair)];
+    for _ in 0..2 {
+        let _ = service.ask(FrontEnd::Grpc, Op::Check, &Query::new("api", &descriptors));
+    }
+    let told = read(&service);
+    assert_eq!(told[&decisions("api.user", "allowed", "store")], 2.0, "it took both times");
+    assert_eq!(told[&decisions("api.pair#0", "refused", "store")], 1.0);
+    let within = "ratelimit_service_rate_limit_within_limit{domain=\"api\",key1=\"user\"}";
+    assert_eq!(told[within], 2.0);
+}
+
+#[test]
+fn values_too_long_for_a_label_are_counted_together() {
+    let service = service();
+    let long = "x".repeat(300);
+    ask(&service, Op::Check, &[("tenant", &long), ("path", "/x")], 1);
+    assert!(!service.render_metrics().contains(&long));
+    let other = "ratelimit_service_rate_limit_total_hits{domain=\"api\",key1=\"other\"}";
+    assert_eq!(read(&service)[other], 1.0);
 }
 
 #[test]

@@ -36,6 +36,13 @@ pub trait Store: Send + Sync {
         inherit: Inherit,
     ) -> Result<Arc<Registered>, RegisterError>;
 
+    /// Forgets those of the limits that nobody else has a handle of and that no key is counted
+    /// under, and gives back the others: for limits that come and go with requests. Nobody may
+    /// register them anew meanwhile. A store that cannot tell forgets none.
+    fn forget_unused(&self, limits: Vec<Arc<Registered>>) -> Vec<Arc<Registered>> {
+        limits
+    }
+
     /// Decides a call. `answers` has one place for each item, in the same order.
     fn apply(
         &self,
@@ -298,6 +305,10 @@ impl<S: Store> Store for Arc<S> {
         inherit: Inherit,
     ) -> Result<Arc<Registered>, RegisterError> {
         S::register(self, id, limit, inherit)
+    }
+
+    fn forget_unused(&self, limits: Vec<Arc<Registered>>) -> Vec<Arc<Registered>> {
+        S::forget_unused(self, limits)
     }
 
     fn apply(

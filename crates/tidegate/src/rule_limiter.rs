@@ -25,7 +25,7 @@ use crate::verdict::{By, Verdict};
 /// How many descriptors a request should have at the most: what is asked of a store grows with
 /// the square of it. Front ends refuse more.
 pub const DESCRIPTORS_MAX: usize = 1000;
-/// How many different limits that requests bring along are kept ready.
+/// How many different limits that requests bring along may count something at once.
 const OVERRIDES_MAX: usize = 4096;
 
 /// Limits by rules: finds the limits that a request meets, and asks them all or nothing.
@@ -71,8 +71,37 @@ struct Shared<S, C> {
     modes: Modes,
     armed: ArcSwap<Armed>,
     holders: Holders,
-    overrides: RwLock<HashMap<Override, Arc<Registered>>>,
+    overrides: RwLock<Overrides>,
     exceptions: Exceptions,
+}
+
+/// The limits that requests have brought along, and that count something.
+#[derive(Default)]
+struct Overrides {
+    handles: HashMap<Override, Arc<Registered>>,
+    /// How many have found no room since unused ones were last looked for.
+    turned_away: usize,
+}
+
+impl Overrides {
+    /// Makes room for another one, if there is any to be had. To look for some takes a walk over
+    /// all keys, which whoever brings many limits along must not cause too often.
+    fn make_room<S: Store>(&mut self, store: &S) -> Option<()> {
+        if self.handles.len() < OVERRIDES_MAX {
+            return Some(());
+        }
+        self.turned_away += 1;
+        if self.turned_away % OVERRIDES_MAX != 1 {
+            return None;
+        }
+        let (limits, handles): (Vec<_>, Vec<_>) = self.handles.drain().unzip();
+        let names: HashMap<*const Registered, Override> =
+            handles.iter().map(Arc::as_ptr).zip(limits).collect();
+        let kept = store.forget_unused(handles);
+        let named = kept.into_iter().filter_map(|it| Some((*names.get(&Arc::as_ptr(&it))?, it)));
+        self.handles.extend(named);
+        (self.handles.len() < OVERRIDES_MAX).then_some(())
+    }
 }
 
 /// What holds for all rules.
@@ -400,25 +429,25 @@ impl<S: Store, C> Shared<S, C> {
         found.overrides().map(|limit| limit.and_then(|limit| self.handle_of(limit))).collect()
     }
 
-    /// The handle of a limit that a request brings along; `None` if the store knows too many.
+    /// The handle of a limit that a request brings along; `None` if too many are in use.
     fn handle_of(&self, limit: Override) -> Option<Arc<Registered>> {
         let known = self.overrides.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = known.get(&limit) {
+        if let Some(handle) = known.handles.get(&limit) {
             return Some(Arc::clone(handle));
         }
         drop(known);
         let Override { requests_per_unit, unit } = limit;
         let rate = Rate::new(requests_per_unit.into(), unit.length());
         let built = Limit::fixed_window(rate).build().ok()?;
+        let mut known = self.overrides.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = known.handles.get(&limit) {
+            return Some(Arc::clone(handle));
+        }
+        known.make_room(&self.store)?;
         // One id for each unit, so that a key that comes with another number keeps what it used.
         let id = format!("override/{}", unit.as_str());
         let handle = self.store.register(&id, built, Inherit::Used).ok()?;
-        let mut known = self.overrides.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= OVERRIDES_MAX {
-            // They are only a short cut: the store finds those that still count something.
-            known.clear();
-        }
-        known.insert(limit, Arc::clone(&handle));
+        known.handles.insert(limit, Arc::clone(&handle));
         Some(handle)
     }
 

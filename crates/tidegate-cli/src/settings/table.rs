@@ -72,6 +72,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     one("grpc", "ADDR", "127.0.0.1:8081", "Where to speak Envoy's rate limit protocol, likewise"),
     one("resp", "ADDR", "127.0.0.1:6380", "Where to speak the protocol of Redis, likewise"),
+    one("gateway", "ADDR", "off", "Where to be a gateway: `off`, until it is built"),
     secret("admin_token", "TOKEN", "What administrators show who do not come from this machine"),
     one("admin_token_file", "PATH", "", "A file with the admin token"),
     secret("resp_password", "PASSWORD", "What RESP clients say in AUTH before anything else"),
@@ -117,6 +118,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "NAME",
         "RateLimit-Reset",
         "The name of the one with the seconds until all is",
+    ),
+    one(
+        "x_ratelimit_reset",
+        "FORM",
+        "delta",
+        "What X-RateLimit-Reset is: `delta` seconds, or since the `epoch`",
     ),
     flag("dynamic_metadata", "false", "Give Envoy the request back as dynamic metadata"),
     one(

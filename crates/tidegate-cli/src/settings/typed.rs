@@ -33,6 +33,10 @@ impl Settings {
     /// What they mean, if all of them mean something.
     pub(crate) fn typed(&self) -> Result<Typed, Failure> {
         self.check_store()?;
+        if !self.address("gateway")?.is_off() {
+            return Err(wrong(self.get("gateway"), "cannot be served yet")
+                .hint("the gateway is being built; until then it is `off`"));
+        }
         let mut server = Config::default();
         server.grpc = self.address("grpc")?;
         server.http = self.address("http")?;
@@ -60,6 +64,7 @@ impl Settings {
             false => None,
         };
         server.dynamic_metadata = self.flag("dynamic_metadata")?;
+        server.reset_as_epoch = self.word("x_ratelimit_reset", &["delta", "epoch"])? == 1;
         server.near_limit_ratio = self.share("near_limit_ratio")?;
         let loading = Loading {
             merge_domains: self.flag("merge_domains")?,
@@ -164,11 +169,15 @@ impl Settings {
 
     /// A secret, as it is or from the file that holds it.
     fn secret(&self, name: &str) -> Result<Option<String>, Failure> {
-        if let Some(secret) = self.text(name) {
-            return Ok(Some(secret.to_owned()));
-        }
         let file = format!("{name}_file");
-        let Some(path) = self.text(&file) else { return Ok(None) };
+        let is_before = self.get(name).source.rank() >= self.get(&file).source.rank();
+        let (secret, path) = (self.text(name), self.text(&file));
+        let path = match (secret, path) {
+            (Some(secret), Some(_)) if is_before => return Ok(Some(secret.to_owned())),
+            (Some(secret), None) => return Ok(Some(secret.to_owned())),
+            (None, None) => return Ok(None),
+            (_, Some(path)) => path,
+        };
         let secret = std::fs::read_to_string(path)
             .map_err(|error| wrong(self.get(&file), &format!("cannot be read: {error}")))?;
         match secret.trim_end_matches(['\r', '\n']) {

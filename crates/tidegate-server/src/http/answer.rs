@@ -1,5 +1,6 @@
 //! Answers: a body in one buffer with the values of all headers.
 
+use crate::config::Config;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::Full;
@@ -33,21 +34,21 @@ pub(crate) fn respond(
 
 /// The answer of a check: the verdict as JSON, with all headers. A refusal is 429, or what it is
 /// said to be; 503 if there was nobody to ask.
-pub(crate) fn verdict(verdict: &Verdict, refused: StatusCode) -> Response {
+pub(crate) fn verdict(config: &Config, verdict: &Verdict, refused: StatusCode) -> Response {
     if is_closed(verdict) && refused != StatusCode::OK {
-        return refusal(verdict, refused);
+        return refusal(config, verdict, refused);
     }
     let mut json = String::with_capacity(384 + verdict.limits.len() * 256);
     verdict.write_json(&mut json);
-    with_headers(verdict, status(verdict, refused), JSON, json)
+    with_headers(config, verdict, status(verdict, refused), JSON, json)
 }
 
 /// The answer to a refused request, as its client may read it.
-pub(crate) fn refusal(verdict: &Verdict, refused: StatusCode) -> Response {
+pub(crate) fn refusal(config: &Config, verdict: &Verdict, refused: StatusCode) -> Response {
     let status = status(verdict, refused);
     let mut body = String::with_capacity(768);
     write_problem(&mut body, verdict, status.as_u16());
-    with_headers(verdict, status, PROBLEM_TYPE, body)
+    with_headers(config, verdict, status, PROBLEM_TYPE, body)
 }
 
 fn status(verdict: &Verdict, refused: StatusCode) -> StatusCode {
@@ -60,6 +61,7 @@ fn status(verdict: &Verdict, refused: StatusCode) -> StatusCode {
 
 /// An answer with the headers of a verdict.
 pub(crate) fn with_headers(
+    config: &Config,
     verdict: &Verdict,
     status: StatusCode,
     media_type: &'static str,
@@ -67,7 +69,11 @@ pub(crate) fn with_headers(
 ) -> Response {
     let length = body.len();
     let mut headers = Headers::behind(body);
-    headers.write(verdict, ResetForm::Delta);
+    let form = match config.reset_as_epoch {
+        true => ResetForm::Epoch(verdict.now),
+        false => ResetForm::Delta,
+    };
+    headers.write(verdict, form);
     let mut map = HeaderMap::with_capacity(12);
     let ranges: [Option<(Field, std::ops::Range<usize>)>; Field::ALL.len()] = {
         let mut ranges = headers.ranges();

@@ -97,8 +97,8 @@ impl App {
         let verdict =
             self.service.ask_http(FrontEnd::Http, Op::Check, &query, &described, &mut mapped);
         Ok(match verdict.allowed {
-            true => with_headers(&verdict, StatusCode::OK, "", String::new()),
-            false => refusal(&verdict, refused),
+            true => with_headers(&self.config, &verdict, StatusCode::OK, "", String::new()),
+            false => refusal(&self.config, &verdict, refused),
         })
     }
 

@@ -39,7 +39,7 @@ impl App {
         if !verdict.knows_domain {
             return Err(Problem::no_domain(&asked.domain));
         }
-        Ok(answer::verdict(&verdict, refused))
+        Ok(answer::verdict(&self.config, &verdict, refused))
     }
 
     /// Several at once: each by itself, in their order. If something is wrong with one of them,

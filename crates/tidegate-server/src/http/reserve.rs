@@ -59,7 +59,7 @@ impl App {
             return Err(Problem::no_domain(&asked.domain));
         }
         if !verdict.allowed {
-            return Ok(answer::verdict(&verdict, refused));
+            return Ok(answer::verdict(&self.config, &verdict, refused));
         }
         let mut json = String::with_capacity(512);
         json.push_str("{\"id\":");
@@ -69,7 +69,7 @@ impl App {
         let mut rest = String::new();
         verdict.write_json(&mut rest);
         json.push_str(rest.strip_prefix('{').unwrap_or(&rest));
-        Ok(answer::with_headers(&verdict, StatusCode::OK, JSON, json))
+        Ok(answer::with_headers(&self.config, &verdict, StatusCode::OK, JSON, json))
     }
 
     pub(crate) fn settle(&self, id: &str, body: &Bytes) -> Result<Response, Problem> {

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tidegate::{Decision, Source, Verdict};
+use tidegate::{Decision, Source};
 
 use crate::front_end::FrontEnd;
 
@@ -41,9 +41,9 @@ impl Outcome {
 
     /// What to count for a limit; nothing for one that would have admitted a request that another
     /// refused, since it was not asked for anything.
-    pub(super) fn of(verdict: &Verdict, decision: &Decision) -> Option<Self> {
+    pub(super) fn of(was_admitted: bool, decision: &Decision) -> Option<Self> {
         let is_shadow = decision.source == Source::Shadow;
-        match (verdict.allowed, decision.allowed) {
+        match (was_admitted, decision.allowed) {
             // It would have refused alone: it only watches, or another quota had room.
             (true, false) => Some(Self::ShadowRefused),
             (false, false) if is_shadow => Some(Self::ShadowRefused),

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate::lyft::Hits;
-use tidegate::rules::{Descriptor, Entry, Found, Rule, Rules, Way};
+use tidegate::rules::{Descriptor, Entry, Found, Rules, Way};
 use tidegate::{Decision, Source};
 
 /// How many series rules may make that tell apart what requests have; beyond it they are one.
 const SERIES_MAX: usize = 10_000;
+/// How long what a request has may be to be told apart.
+const LEVEL_BYTES_MAX: usize = 256;
 /// What the rest is called.
 const OTHER: &str = "other";
 
@@ -69,8 +71,8 @@ pub(super) struct LyftCell {
 
 impl LyftCells {
     /// Where a rule is to be counted.
-    pub(super) fn key(&self, way: &Way<'_>, rule: &Rule) -> Key {
-        if rule.counter.rsplit_once('#').is_some_and(|(_, index)| index != "0") {
+    pub(super) fn key(&self, way: &Way<'_>) -> Key {
+        if way.position > 0 {
             return Key::None;
         }
         if way.is_dynamic {
@@ -106,7 +108,9 @@ impl LyftCells {
                 let mut found = Found::new();
                 rules.find(domain, &[Descriptor::new(entries)], &mut found);
                 if let Some(levels) = rules.stats_levels(&found, 0, entries) {
-                    add(&self.series(Labels::new(domain, &levels), SERIES_MAX));
+                    let is_long = levels.iter().any(|level| level.len() > LEVEL_BYTES_MAX);
+                    let most = if is_long { 0 } else { SERIES_MAX };
+                    add(&self.series(Labels::new(domain, &levels), most));
                 }
             }
         }

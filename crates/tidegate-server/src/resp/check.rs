@@ -132,8 +132,8 @@ fn write(reply: &mut Reply<'_>, verdict: &Verdict) {
         Retry::Unknown => UNKNOWN,
     });
     reply.integer(decision.reset_after.map_or(UNKNOWN, millis));
-    match verdict.reported().and_then(|reported| verdict.rule(reported)) {
-        Some(rule) => reply.bulk(rule.id.as_bytes()),
+    match verdict.reported() {
+        Some(reported) => reply.bulk(verdict.rule_id(reported).as_bytes()),
         None => reply.null(),
     }
 }

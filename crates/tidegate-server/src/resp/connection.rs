@@ -53,6 +53,8 @@ struct Connection {
     sent: usize,
     /// How many bytes were answered since the server drains.
     last_words: usize,
+    /// Whether TLS may hold back what it was given to send.
+    is_held: bool,
 }
 
 /// Serves a connection until the client leaves or the server drains.
@@ -66,6 +68,7 @@ pub(crate) async fn serve(stream: Stream, resp: Arc<Resp>) {
         unsent: Vec::new(),
         sent: 0,
         last_words: 0,
+        is_held: false,
     };
     let _open = resp.counts.open_one();
     let mut drained = pin!(resp.drained());
@@ -110,6 +113,11 @@ impl Connection {
         loop {
             if !self.unsent.is_empty() {
                 ready!(self.poll_unsent(context))?;
+            }
+            if self.is_held {
+                // TLS says that it has written when it has only taken, and reading sends nothing.
+                ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+                self.is_held = false;
             }
             if self.session.is_over {
                 return Poll::Ready(Ok(End::Ours));
@@ -180,6 +188,7 @@ impl Connection {
         if output.is_empty() {
             return Ok(());
         }
+        self.is_held = matches!(self.stream, Stream::Tls(_));
         let sent = match Pin::new(&mut self.stream).poll_write(context, output) {
             Poll::Ready(sent) => sent?,
             Poll::Pending => 0,

@@ -29,7 +29,7 @@ pub(crate) fn cl_throttle(turn: &mut Turn<'_>, arguments: &[&[u8]]) {
     };
     // The request itself takes one place, and the burst is of others.
     let numbers = Numbers { capacity: burst + 1, units, period: Duration::from_secs(period) };
-    let Some(decision) = decide(turn, "cl.throttle", key, numbers, cost) else { return };
+    let Some(decision) = decide(turn, "CL.THROTTLE", key, numbers, cost) else { return };
     let mut reply = turn.reply();
     reply.array(5);
     reply.integer(i64::from(!decision.allowed));
@@ -62,7 +62,7 @@ pub(crate) fn gcra(turn: &mut Turn<'_>, arguments: &[&[u8]]) {
         _ => return turn.refuse(format_args!("ERR syntax error")),
     };
     let numbers = Numbers { capacity: burst + 1, units, period };
-    let Some(decision) = decide(turn, "gcra", key, numbers, cost) else { return };
+    let Some(decision) = decide(turn, "GCRA", key, numbers, cost) else { return };
     let mut reply = turn.reply();
     reply.array(5);
     reply.integer(i64::from(!decision.allowed));

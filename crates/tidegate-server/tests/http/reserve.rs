@@ -126,3 +126,13 @@ async fn bad_reservations_are_told_what_is_wrong() {
     running.post("/v1/reserve/x/other", "").await.problem(404);
     assert_eq!(left(&running).await, 40);
 }
+
+/// Whoever asked for a domain that nobody knows used up the room for reservations of all others.
+#[tokio::test]
+async fn what_is_not_found_is_not_kept() {
+    let running = Running::new().await;
+    let stranger = ASK.replace("\"api\"", "\"nope\"");
+    running.post("/v1/reserve", &stranger).await.problem(404);
+    let metrics = running.get("/metrics").await.body;
+    assert!(metrics.contains("tidegate_reservations 0\n"), "{metrics}");
+}

@@ -9,4 +9,5 @@ mod draining;
 mod page;
 mod support;
 mod throttling;
+mod tls;
 mod tools;

@@ -278,15 +278,6 @@ impl MemoryStore {
         }
     }
 
-    /// Forgets those of the limits that nobody else has a handle of and that no key is counted
-    /// under, spent or not, and gives back the others. It looks at all keys.
-    ///
-    /// For limits that come and go; those that stay need not be forgotten. Nobody may register
-    /// them anew meanwhile.
-    pub fn forget_unused(&self, limits: Vec<Arc<Registered>>) -> Vec<Arc<Registered>> {
-        self.registry.forget_unused(limits, || self.limits_in_use())
-    }
-
     /// The keys that are not spent, shard by shard: each is true when its shard is reached.
     pub fn live_keys(&self, now: Timestamp) -> impl Iterator<Item = LiveKey> {
         let ask = Ask::at(now);
@@ -365,6 +356,10 @@ impl Store for MemoryStore {
         inherit: Inherit,
     ) -> Result<Arc<Registered>, RegisterError> {
         self.registry.register(id, limit, inherit, || self.limits_in_use())
+    }
+
+    fn forget_unused(&self, limits: Vec<Arc<Registered>>) -> Vec<Arc<Registered>> {
+        self.registry.forget_unused(limits, || self.limits_in_use())
     }
 
     async fn apply(&self, call: &Call<'_>, answers: &mut [Answer]) -> Result<Outcome, MemoryError> {

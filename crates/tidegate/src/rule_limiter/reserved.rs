@@ -73,6 +73,10 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         armed.rules.find(query.domain, query.descriptors, &mut found);
         let overrides = shared.overridden(&found);
         let plan = shared.plan(armed, &found, &overrides, query, now, Wanted::All);
+        if !found.knows_domain {
+            // Nobody will be told its name, and so nobody would settle it.
+            return Ok(plan.conclude(&Outcomes::default(), &[], &found, armed, query, now));
+        }
         let mut answers = plan.places();
         let call = plan.call(Op::Check, 0..plan.items.len(), now);
         let outcome = shared.store.reserve_now(&call, &mut answers, id, ttl)?;

@@ -218,6 +218,28 @@ fn a_limit_that_the_store_cannot_learn_is_seen_not_to_be_asked() {
     assert_eq!(verdict.decision.unwrap().source, Source::Fallback);
 }
 
+/// Every number was kept by the store, a million of them, and each new one looked at all others.
+#[test]
+fn limits_that_come_with_requests_are_bounded_and_make_room() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new();
+    let limiter = RuleLimiter::build(store, clock.clone(), rules(TWO), Modes::default()).unwrap();
+    let source = |requests_per_unit: u32| {
+        let name = requests_per_unit.to_string();
+        let entries = [Entry::new("user", &name)];
+        let limit = Some(Override { requests_per_unit, unit: Unit::Second });
+        let descriptors = [Descriptor { limit, ..Descriptor::new(&entries) }];
+        limiter.check(&Query::new("d", &descriptors)).decision.unwrap().source
+    };
+    assert!((1..=4096).all(|number| source(number) == Source::Store));
+    assert_eq!(source(5000), Source::Fallback, "all are in use");
+    assert_eq!(source(7), Source::Store, "those that are known are asked");
+    // Once the keys are spent and gone, there is room for others.
+    clock.advance(Duration::from_secs(10));
+    limiter.store().sweep(limiter.now());
+    assert!((10_000..=14_096).any(|number| source(number) == Source::Store));
+}
+
 #[test]
 fn permits_are_held_by_name_and_released_without_touching_the_rates() {
     let limiter = limiter(

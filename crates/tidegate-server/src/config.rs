@@ -73,6 +73,16 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// How many threads serve RESP.
+    pub(crate) fn threads_of_resp(&self) -> usize {
+        match self.resp_threads {
+            0 => threads_by_default(),
+            threads => threads,
+        }
+    }
+}
+
 /// How many threads serve, where nobody says otherwise: one for every two cores.
 ///
 /// The system takes as much for its part of the work as we do for ours; and threads with little to

@@ -168,22 +168,6 @@ impl Listener {
         self.accept_all(drain, metrics, connections_max, spawn).await;
     }
 
-    /// Gives every connection away, to be served by another runtime, until the server drains.
-    pub(crate) async fn give_out(
-        self,
-        drain: Drain,
-        metrics: Arc<Metrics>,
-        connections_max: usize,
-        mut give: impl FnMut(Loose),
-    ) {
-        let let_loose = |accepted: Accepted| {
-            if let Some(loose) = accepted.let_loose() {
-                give(loose);
-            }
-        };
-        self.accept_all(drain, metrics, connections_max, let_loose).await;
-    }
-
     async fn accept_all(
         self,
         drain: Drain,
@@ -303,7 +287,7 @@ impl Accepted {
 }
 
 /// A connection that belongs to no runtime.
-pub(crate) struct Loose {
+struct Loose {
     stream: LooseStream,
     tls: Option<Arc<Tls>>,
     place: Place,
@@ -317,7 +301,7 @@ enum LooseStream {
 impl Loose {
     /// Makes it one of this runtime, and agrees on TLS where that is spoken; `None` if the client
     /// does not get it done.
-    pub(crate) async fn agree(self) -> Option<(Stream, Place)> {
+    async fn agree(self) -> Option<(Stream, Place)> {
         let stream = match self.stream {
             LooseStream::Tcp(stream) => Plain::Tcp(TcpStream::from_std(stream).ok()?),
             LooseStream::Unix(stream) => Plain::Unix(UnixStream::from_std(stream).ok()?),
@@ -333,7 +317,7 @@ impl Loose {
 }
 
 /// A place among the connections of a front end, free again when it is dropped.
-pub(crate) struct Place {
+struct Place {
     open: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
     front_end: FrontEnd,

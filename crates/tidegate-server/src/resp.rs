@@ -1,6 +1,6 @@
 //! The protocol of Redis, so that every Redis client is a client.
 //!
-//! Connections are served by threads of their own ([`worker`]). What arrives at once is answered at
+//! Connections have threads of their own ([`crate::lanes`]). What arrives at once is answered at
 //! once: all commands that a read brought in are decided one after the other, and their answers leave
 //! in one write ([`connection`]).
 
@@ -16,7 +16,6 @@ mod reply;
 mod session;
 mod telling;
 mod throttle;
-mod worker;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,8 +26,7 @@ use tokio::sync::Notify;
 pub(crate) use self::converse::converse;
 use self::counts::Counts;
 use self::limits::Brought;
-use self::worker::{Given, Worker};
-use crate::config::{Config, threads_by_default};
+use crate::config::Config;
 use crate::drain::Drain;
 use crate::listen::Listener;
 use crate::service::Service;
@@ -48,15 +46,11 @@ pub(crate) struct Resp {
 
 impl Resp {
     fn new(service: Arc<Service>, config: &Config) -> Self {
-        let threads = match config.resp_threads {
-            0 => threads_by_default(),
-            threads => threads,
-        };
         Self {
             service,
             brought: Arc::default(),
             password: config.resp_password.clone(),
-            threads,
+            threads: config.threads_of_resp(),
             connections_max: config.connections_max,
             counts: Counts::new(),
             is_draining: AtomicBool::new(false),
@@ -90,22 +84,8 @@ pub(crate) async fn serve(
 ) {
     let metrics = Arc::clone(service.metrics());
     let resp = Arc::new(Resp::new(service, &config));
-    let workers: Result<Vec<_>, _> =
-        (0..resp.threads).map(|_| Worker::start(&resp, config.drain)).collect();
-    let workers = match workers {
-        Ok(workers) => workers,
-        Err(error) => {
-            tracing::error!(%error, "cannot start the threads that serve RESP");
-            return;
-        }
-    };
-    let mut turns = workers.iter().cycle();
-    let tracker = drain.tracker().clone();
-    let give = |connection| {
-        if let Some(worker) = turns.next() {
-            worker.give(Given { connection, tracked: tracker.token() });
-        }
-    };
-    listener.give_out(drain, metrics, config.connections_max, give).await;
+    let served = Arc::clone(&resp);
+    let handle = move |stream, _peer| connection::serve(stream, Arc::clone(&served));
+    listener.serve(drain, metrics, config.connections_max, handle).await;
     resp.drain();
 }

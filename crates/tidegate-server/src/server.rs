@@ -49,7 +49,8 @@ pub struct Server {
     config: Arc<Config>,
     tls: Vec<Arc<Tls>>,
     accepting: Vec<JoinHandle<()>>,
-    _lanes: Option<Arc<Lanes>>,
+    /// Connections end with them, and so not before the server has drained.
+    _lanes: [Option<Arc<Lanes>>; 2],
 }
 
 /// Where a server listens, with the real ports.
@@ -93,6 +94,9 @@ impl Server {
             0 => None,
             threads => Some(Arc::new(Lanes::start(threads).map_err(StartError::Threads)?)),
         };
+        let resp_lanes = resp.as_ref().map(|_| Lanes::start(config.threads_of_resp()));
+        let resp_lanes = resp_lanes.transpose().map_err(StartError::Threads)?;
+        let resp_lanes = resp_lanes.map(Arc::new);
         let (drain, config) = (Drain::default(), Arc::new(config));
         let mut accepting = Vec::new();
         let parts = || (Arc::clone(&service), Arc::clone(&config), drain.clone());
@@ -117,9 +121,14 @@ impl Server {
         }
         if let Some(listener) = resp {
             let (service, config, drain) = parts();
-            accepting.push(tokio::spawn(resp::serve(listener, service, config, drain)));
+            accepting.push(tokio::spawn(resp::serve(
+                listener.on(resp_lanes.as_ref()),
+                service,
+                config,
+                drain,
+            )));
         }
-        Ok(Self { bound, drain, config, tls, accepting, _lanes: lanes })
+        Ok(Self { bound, drain, config, tls, accepting, _lanes: [lanes, resp_lanes] })
     }
 
     /// Where it listens.

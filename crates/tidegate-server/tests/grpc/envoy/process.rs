@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -72,7 +72,7 @@ impl Envoy {
             let log = || fs::read_to_string(self.folder.path().join("log")).unwrap();
             assert!(ended.is_none(), "Envoy ended, {ended:?}: {}", log());
             assert!(begin.elapsed() < DEADLINE, "Envoy does not get ready: {}", log());
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::task::yield_now().await;
         }
         let listeners = self.ask("/listeners?format=json").await.into_body();
         let listeners: serde_json::Value = serde_json::from_str(&listeners).unwrap();
@@ -130,6 +130,6 @@ pub(super) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begin = Instant::now();
     while !is_so().await {
         assert!(begin.elapsed() < DEADLINE, "in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::task::yield_now().await;
     }
 }

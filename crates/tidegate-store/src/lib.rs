@@ -18,5 +18,7 @@ pub use memory::{
     LiveKey, MemoryBuilder, MemoryError, MemoryStats, MemoryStore, OnFull, Restored, SnapshotError,
 };
 pub use registry::{RegisterError, Registered};
-pub use store::{Answer, Call, HeldPart, Holding, Item, LocalStore, Mode, Op, Outcome, Store};
+pub use store::{
+    Answer, Call, HeldPart, Holding, Item, LocalStore, Mode, OnError, Op, Outcome, Store,
+};
 pub use tidegate_core as core;

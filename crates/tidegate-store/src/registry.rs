@@ -1,5 +1,6 @@
 //! The limits that a store knows, by handle and by id.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +19,28 @@ pub struct Registered {
     pub(crate) salt: u64,
     /// Whether keys may exist that were counted under an earlier limit of the same id.
     has_past: AtomicBool,
+    /// What a store of another crate needs to know of the limit.
+    attached: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Registered {
+    /// The handle of a store outside of this crate, with what it wants to find again by it.
+    pub fn with(
+        id: &str,
+        limit: Limit,
+        inherit: Inherit,
+        attached: impl Any + Send + Sync,
+    ) -> Self {
+        let attached: Option<Box<dyn Any + Send + Sync>> = Some(Box::new(attached));
+        let has_past = AtomicBool::new(false);
+        Self { id: id.into(), limit, inherit, index: 0, salt: 0, has_past, attached }
+    }
+
+    /// What the store attached, if it is of that type: nobody else's handle has it.
+    pub fn attached<T: Any>(&self) -> Option<&T> {
+        self.attached.as_ref()?.downcast_ref()
+    }
+
     /// The id it was registered under.
     pub fn id(&self) -> &str {
         &self.id
@@ -31,7 +51,8 @@ impl Registered {
         &self.limit
     }
 
-    pub(crate) fn inherit(&self) -> Inherit {
+    /// What keys keep that were counted under another limit of the same id.
+    pub fn inherit(&self) -> Inherit {
         self.inherit
     }
 
@@ -176,7 +197,7 @@ impl Inner {
         }
         let has_past = AtomicBool::new(has_past);
         let registered =
-            Arc::new(Registered { id: id.into(), limit, inherit, index, salt, has_past });
+            Arc::new(Registered { id: id.into(), limit, inherit, index, salt, has_past, attached: None });
         self.by_index[index as usize] = Some(Arc::clone(&registered));
         self.by_id.entry(id.into()).or_default().push(index);
         registered

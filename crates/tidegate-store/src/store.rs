@@ -18,6 +18,9 @@ use crate::registry::{RegisterError, Registered};
 ///
 /// The caller says what time it is; a store shared by several machines may trust its own clock
 /// instead, as long as all decisions use the same one.
+///
+/// A store that can fail answers all the same, by each item's [`OnError`], unless it was built to
+/// return its errors.
 pub trait Store: Send + Sync {
     /// Why a store could not answer. A refusal is an answer, not an error.
     type Error: Error + Send + Sync + 'static;
@@ -154,13 +157,30 @@ pub struct Item<'a> {
     pub mode: Mode,
     /// The calendar around now, for limits that need one.
     pub windows: Option<Windows>,
+    /// What to answer when the store cannot.
+    pub on_error: OnError,
 }
 
 impl<'a> Item<'a> {
-    /// An enforced limit at its plain cost.
+    /// An enforced limit at its plain cost, which admits when the store cannot answer.
     pub fn new(key: &'a [u8], limit: &'a Registered) -> Self {
-        Self { key, limit, factor: 1, mode: Mode::Enforce, windows: None }
+        let (mode, on_error) = (Mode::Enforce, OnError::Allow);
+        Self { key, limit, factor: 1, mode, windows: None, on_error }
     }
+}
+
+/// What a limit answers when a store that others share cannot be reached, or not in time. Such
+/// answers say [`Source::Fallback`](tidegate_core::Source::Fallback). A store in this process
+/// always answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnError {
+    /// Yes.
+    #[default]
+    Allow,
+    /// No.
+    Deny,
+    /// What this process counts by itself, under its share of the limit.
+    Local,
 }
 
 /// What a limit that does not admit means for the request.

@@ -329,7 +329,7 @@ fn items<'a>(
     let item = |pick: &Pick| {
         let limit: &Registered = &limits[pick.limit].1;
         let windows = limit.limit().needs_calendar().then(|| calendar(now));
-        Item { key: &keys[pick.key], limit, factor: pick.factor, mode: pick.mode, windows }
+        Item { factor: pick.factor, mode: pick.mode, windows, ..Item::new(&keys[pick.key], limit) }
     };
     picks.iter().map(item).collect()
 }

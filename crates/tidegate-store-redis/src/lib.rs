@@ -1,0 +1,13 @@
+//! tidegate's counters in Redis or Valkey, for a fleet of processes that limit together.
+//!
+//! What is not here: the arithmetic of answers (`tidegate-core`; the scripts decide by the same
+//! integers and reply with state), rules, and anything about HTTP.
+
+mod client;
+mod stats;
+mod store;
+mod target;
+
+pub use client::ClientError;
+pub use store::{OpenError, RedisOptions, RedisStore, TimeSource};
+pub use target::{Target, TargetError};

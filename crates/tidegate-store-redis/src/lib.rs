@@ -9,5 +9,6 @@ mod store;
 mod target;
 
 pub use client::ClientError;
-pub use store::{OpenError, RedisOptions, RedisStore, TimeSource};
+pub use stats::{RedisStats, Timing};
+pub use store::{OpenError, RedisError, RedisOptions, RedisStore, TimeSource};
 pub use target::{Target, TargetError};

@@ -79,6 +79,14 @@ pub enum RegisterError {
         /// How many the store can know.
         max: usize,
     },
+    /// The store cannot count in such numbers.
+    #[error("cannot register limit `{id}`: {why}")]
+    Unfit {
+        /// The id that was to be registered.
+        id: String,
+        /// What is too large, and what the most is.
+        why: String,
+    },
 }
 
 /// Everything registered. Read by index on rare paths only: the hot path has the handle.

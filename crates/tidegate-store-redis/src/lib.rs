@@ -7,6 +7,7 @@ mod client;
 mod stats;
 mod store;
 mod target;
+mod tls;
 
 pub use client::ClientError;
 pub use stats::{RedisStats, Timing};

@@ -165,10 +165,6 @@ impl Client {
         Ok(client)
     }
 
-    pub(crate) async fn wait_ready(&self, at_most: Duration) -> bool {
-        at_most.is_zero()
-    }
-
     /// Whether commands have to be for keys of one slot each.
     pub(crate) fn is_cluster(&self) -> bool {
         self.target.shape == Shape::Cluster

@@ -114,6 +114,11 @@ impl Client {
             other => other,
         }
     }
+
+    /// Sends a command to every master and waits for all replies.
+    pub(crate) async fn run_everywhere(&self, bytes: Vec<u8>) -> Vec<Result<Reply, ClientError>> {
+        vec![self.run(Command { slot: 0, bytes }).await]
+    }
 }
 
 async fn read(

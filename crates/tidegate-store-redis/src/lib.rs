@@ -4,9 +4,14 @@
 //! integers and reply with state), rules, and anything about HTTP.
 
 mod client;
+mod engine;
+mod key;
+mod script;
 mod stats;
 mod store;
+mod tag;
 mod target;
+mod terms;
 
 pub use client::ClientError;
 pub use stats::{RedisStats, Timing};

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tidegate_core::{Inherit, Limit, Timestamp};
 use tidegate_store::{Answer, Call, Holding, Outcome, RegisterError, Registered, Store};
 
-use crate::client::ClientError;
+use crate::client::{Client, ClientError, ClientOptions};
+use crate::engine::Engine;
+use crate::script::{SCRIPT, probe};
 use crate::stats::{RedisStats, Stats};
 use crate::target::Target;
 
@@ -107,6 +110,7 @@ pub enum RedisError {
 /// handle of the same store.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
+    engine: Arc<Engine>,
     stats: Arc<Stats>,
 }
 
@@ -117,8 +121,17 @@ impl RedisStore {
     /// # Errors
     /// If the options make no sense.
     pub async fn open(options: RedisOptions) -> Result<Self, OpenError> {
-        drop(options);
-        Ok(Self { stats: Arc::default() })
+        let stats: Arc<Stats> = Arc::default();
+        let client = ClientOptions {
+            deadline: options.deadline,
+            in_flight_max: options.in_flight_max,
+            script: SCRIPT,
+            probe,
+            prefix: options.prefix.clone(),
+        };
+        let client = Client::open(options.target, client, Arc::clone(&stats));
+        let engine = Engine::new(client, options.prefix, options.time, Arc::clone(&stats));
+        Ok(Self { engine: Arc::new(engine), stats })
     }
 
     /// What there is to see of it.
@@ -136,7 +149,7 @@ impl RedisStore {
     /// # Errors
     /// If Redis could not answer.
     pub async fn remove_all(&self) -> Result<u64, RedisError> {
-        Err(ClientError::Down.into())
+        self.engine.remove_all().await
     }
 }
 
@@ -149,26 +162,33 @@ impl Store for RedisStore {
         limit: Limit,
         inherit: Inherit,
     ) -> Result<Arc<Registered>, RegisterError> {
-        Ok(Arc::new(Registered::with(id, limit, inherit, ())))
+        let attached = Engine::attach(&limit)
+            .map_err(|why| RegisterError::Unfit { id: id.to_owned(), why })?;
+        Ok(Arc::new(Registered::with(id, limit, inherit, attached)))
     }
 
-    async fn apply(&self, _: &Call<'_>, _: &mut [Answer]) -> Result<Outcome, RedisError> {
-        Err(ClientError::Down.into())
+    async fn apply(&self, call: &Call<'_>, answers: &mut [Answer]) -> Result<Outcome, RedisError> {
+        self.engine.apply(call, answers, &mut SmallVec::new()).await
     }
 
     async fn reserve(
         &self,
-        _: &Call<'_>,
-        _: &mut [Answer],
-        _: u128,
-        _: Duration,
+        call: &Call<'_>,
+        answers: &mut [Answer],
+        id: u128,
+        ttl: Duration,
     ) -> Result<Outcome, RedisError> {
-        Err(ClientError::Down.into())
+        self.engine.reserve(call, answers, id, ttl).await
     }
 
-    async fn settle(&self, _: u128, _: u64, _: Timestamp) -> Result<bool, RedisError> {
-        Err(ClientError::Down.into())
+    async fn settle(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, RedisError> {
+        self.engine.settle(id, cost, now).await
     }
 
-    fn settle_soon(&self, _: Holding, _: u64, _: Timestamp) {}
+    fn settle_soon(&self, holding: Holding, cost: u64, now: Timestamp) {
+        let engine = Arc::clone(&self.engine);
+        tokio::spawn(async move {
+            let _ = engine.settle_holding(&holding, cost, now).await;
+        });
+    }
 }

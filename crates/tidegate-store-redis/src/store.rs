@@ -78,7 +78,9 @@ pub enum TimeSource {
 #[non_exhaustive]
 pub enum OpenError {
     /// The prefix cannot be one.
-    #[error("`{0}` cannot be a prefix of keys: it may not hold braces, blanks or control characters")]
+    #[error(
+        "`{0}` cannot be a prefix of keys: it may not hold braces, blanks or control characters"
+    )]
     Prefix(String),
     /// The files for TLS cannot be used.
     #[error("TLS to Redis cannot be set up: {0}")]

@@ -110,8 +110,7 @@ fn spec(bytes: &[u8]) -> Option<LimitSpec> {
         spec.lease = Some(if lease.is_zero() { Lease::Unlimited } else { Lease::For(lease) });
     }
     if has(5) {
-        spec.warm_up =
-            Some(ColdStart { period: reader.span()?, cold_factor: reader.number()? });
+        spec.warm_up = Some(ColdStart { period: reader.span()?, cold_factor: reader.number()? });
     }
     if has(6) {
         let over_bp = u32::try_from(reader.number()?).ok()?;
@@ -199,13 +198,12 @@ mod tests {
             (0..3usize, 0..3usize, any::<bool>(), any::<bool>()),
         );
         (plain, rare).prop_map(|((algorithm, units, period, burst, initial), rare)| {
-            let mut spec =
-                LimitSpec::new(AlgorithmName::ALL[algorithm], Rate::new(units, period));
+            let mut spec = LimitSpec::new(AlgorithmName::ALL[algorithm], Rate::new(units, period));
             let (queue, lease, warm_up, soft, (refill, align, exact, counts)) = rare;
             (spec.burst, spec.initial) = (burst, initial);
             spec.queue = queue.map(|(size, max_delay)| Queue { size, max_delay });
-            spec.lease = lease
-                .map(|span| if span.is_zero() { Lease::Unlimited } else { Lease::For(span) });
+            spec.lease =
+                lease.map(|span| if span.is_zero() { Lease::Unlimited } else { Lease::For(span) });
             spec.warm_up = warm_up.map(|(period, cold_factor)| ColdStart { period, cold_factor });
             spec.soft = soft.map(|(over_bp, span)| SoftSpec { over_bp, span });
             spec.refill = [Refill::Greedy, Refill::Interval, Refill::IntervalAligned][refill];

@@ -12,8 +12,8 @@ use crate::terms::{Attached, Terms, lists};
 
 /// A value as it is replaced: the string, and the holders beside it.
 #[derive(Default)]
-struct Value {
-    string: Vec<u8>,
+pub(super) struct Value {
+    pub(super) string: Vec<u8>,
     holders: Vec<u8>,
 }
 
@@ -58,7 +58,7 @@ impl Engine {
     }
 
     /// A value and the holders beside it.
-    async fn dump(&self, part: &Part<'_>, now: Timestamp) -> Result<Value, RedisError> {
+    pub(super) async fn dump(&self, part: &Part<'_>, now: Timestamp) -> Result<Value, RedisError> {
         let head = Head::new(ScriptOp::Dump, self.told(now));
         let reply = self.client.run(self.about_keys(part, &head, &[])).await?;
         let (_, _, mut rest) = open(reply)?;

@@ -150,13 +150,8 @@ impl Engine {
             [] => self.blocked(plan, call.now),
             [members] => {
                 let mut found = self.blocked(plan, call.now);
-                let question = Question {
-                    op: ScriptOp::Check,
-                    flags,
-                    members,
-                    now: call.now,
-                    restoring: &[],
-                };
+                let question =
+                    Question { op: ScriptOp::Check, flags, members, now: call.now, restoring: &[] };
                 self.ask(plan, &question, &mut found).await?;
                 found
             }
@@ -247,11 +242,7 @@ impl Engine {
         Err(RedisError::Contended)
     }
 
-    async fn ask_once(
-        &self,
-        plan: &Plan<'_>,
-        question: &Question<'_>,
-    ) -> Result<Told, RedisError> {
+    async fn ask_once(&self, plan: &Plan<'_>, question: &Question<'_>) -> Result<Told, RedisError> {
         let (command, is_quick) = self.encode(plan, question);
         let reply = self.client.run(command).await?;
         let parts = question.members.iter().map(|member| &plan.parts[*member]);
@@ -265,9 +256,8 @@ impl Engine {
             if !part.is_kept() && op != ScriptOp::Reset {
                 continue;
             }
-            let same = |members: &Members| {
-                !self.is_apart() && plan.parts[members[0]].slot == part.slot
-            };
+            let same =
+                |members: &Members| !self.is_apart() && plan.parts[members[0]].slot == part.slot;
             match slots.iter_mut().find(|members| same(members)) {
                 Some(members) => members.push(place),
                 None => slots.push(smallvec![place]),

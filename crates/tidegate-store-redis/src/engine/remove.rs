@@ -53,7 +53,8 @@ impl Engine {
             by_slot.into_iter().map(|(slot, arguments)| command(slot, &arguments)).collect();
         let mut removed = 0;
         for some in commands.chunks(SIDE_BY_SIDE) {
-            for reply in join_all(some.iter().map(|command| self.client.run(command.clone()))).await {
+            for reply in join_all(some.iter().map(|command| self.client.run(command.clone()))).await
+            {
                 let Reply::Integer(count) = reply? else { return Err(GARBLED) };
                 removed += u64::try_from(count).unwrap_or(0);
             }

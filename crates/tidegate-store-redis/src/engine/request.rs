@@ -49,7 +49,7 @@ impl Engine {
     /// The command, and whether it goes the quick way.
     pub(super) fn encode(&self, plan: &Plan<'_>, question: &Question<'_>) -> (Command, bool) {
         let quick = match question.members {
-            [member] if question.op == ScriptOp::Check => {
+            [member] if question.op == ScriptOp::Check && plan.parts.len() == 1 => {
                 self.encode_quick(&plan.parts[*member], question)
             }
             _ => None,
@@ -82,9 +82,8 @@ impl Engine {
         let parts = || question.members.iter().map(|member| &plan.parts[*member]);
         let resets = question.op == ScriptOp::Reset;
         let keys = |part: &Part<'_>| if resets || part.attached.terms.is_spread() { 3 } else { 1 };
-        let names: usize = parts()
-            .map(|part| keys(part) * (name_len(&self.prefix, part.key, part.id) + 16))
-            .sum();
+        let names: usize =
+            parts().map(|part| keys(part) * (name_len(&self.prefix, part.key, part.id) + 16)).sum();
         let request = self.request(plan, question);
         let mut bytes = begin(parts().map(keys).sum(), names + request.len() + 16);
         for part in parts() {

@@ -60,8 +60,12 @@ impl Engine {
             if let Some(value) = self.stored(id).await? {
                 let stored = Stored::read(&value)?;
                 if self.is_open(&stored, call.now) {
-                    self.apply(&Call { op: Op::Peek, cost: 0, ..*call }, answers, &mut SmallVec::new())
-                        .await?;
+                    self.apply(
+                        &Call { op: Op::Peek, cost: 0, ..*call },
+                        answers,
+                        &mut SmallVec::new(),
+                    )
+                    .await?;
                     return Ok(stored.outcome);
                 }
                 over = true;
@@ -75,8 +79,7 @@ impl Engine {
                 return Ok(outcome);
             }
             // Somebody else was faster: what was taken here goes back, and theirs counts.
-            let takings: SmallVec<[Taken; 4]> =
-                answers.iter().map(|answer| answer.taken).collect();
+            let takings: SmallVec<[Taken; 4]> = answers.iter().map(|answer| answer.taken).collect();
             let back = Call { op: Op::GiveBack(&takings), ..*call };
             self.apply(&back, answers, &mut SmallVec::new()).await?;
         }
@@ -197,7 +200,11 @@ impl Engine {
             let op = if gives_back { ScriptOp::GiveBack } else { ScriptOp::Force };
             let members: Members = SmallVec::from_slice(&[0]);
             let question = Question { op, flags: 0, members: &members, now, restoring: &[] };
-            let told = self.ask_once(&plan, &question).await?;
+            let told = match plan.parts[0].is_kept() {
+                true => self.ask_once(&plan, &question).await?,
+                // A limit that blocks keeps nothing; an earlier one may have.
+                false => self.stale_or_nothing(&plan.parts[0], now).await?,
+            };
             drop(plan);
             match told {
                 Told::Found(_) => return Ok(()),
@@ -209,6 +216,14 @@ impl Engine {
             }
         }
         Err(RedisError::Contended)
+    }
+
+    async fn stale_or_nothing(&self, part: &Part<'_>, now: Timestamp) -> Result<Told, RedisError> {
+        let value = self.dump(part, now).await?.string;
+        Ok(match value.is_empty() {
+            true => Told::Found(Vec::new()),
+            false => Told::Stale { member: 0, value: value.into(), now },
+        })
     }
 
     async fn stored(&self, id: u128) -> Result<Option<bytes::Bytes>, RedisError> {

@@ -162,7 +162,8 @@ fn restoring_of(part: &Part<'_>, found: &Found, holder: u128) -> (Restoring, Tak
     let taken = after.as_ref().map(|state| part.limit.taken(state, &ask, part.units));
     // What a refusal leaves behind, which is more than nothing where first sight counts.
     let _ = part.limit.settle(&mut before, &ask, part.units, action_of(part, true, false));
-    let till = before.as_ref().map_or(0.0, |state| till(part.limit, state, part, found.now, holder));
+    let till =
+        before.as_ref().map_or(0.0, |state| till(part.limit, state, part, found.now, holder));
     let bytes = |state: Option<&State>| match (&part.attached.terms, state) {
         (_, None) | (Terms::SlidingLog, _) => SmallVec::new(),
         (Terms::Concurrency, state) => lists_own(part, state, holder),

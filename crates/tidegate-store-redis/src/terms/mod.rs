@@ -44,11 +44,16 @@ pub(crate) enum Terms {
     Block,
     Bucket(Ticks),
     Interval,
-    FixedWindow { calendar: bool },
+    FixedWindow {
+        calendar: bool,
+    },
     SlidingCounter,
     SlidingLog,
     Concurrency,
-    WarmUp { units: u64, interval: u64 },
+    WarmUp {
+        units: u64,
+        interval: u64,
+    },
 }
 
 /// The ticks of a bucket: `period` of them are a unit, `per_us` a microsecond.
@@ -183,9 +188,10 @@ impl Attached {
 
 /// The largest cost that is ever admitted, a soft allowance included.
 pub(crate) fn largest_cap(limit: &Limit) -> u64 {
-    let extra = limit.spec().soft.map_or(0, |soft| {
-        u128::from(limit.limit()) * u128::from(soft.over_bp) / 10_000
-    });
+    let extra = limit
+        .spec()
+        .soft
+        .map_or(0, |soft| u128::from(limit.limit()) * u128::from(soft.over_bp) / 10_000);
     limit.limit().saturating_add(u64::try_from(extra).unwrap_or(u64::MAX))
 }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::client::{Client, Command, Reply};
-use crate::key::slot_of;
-use crate::resp::write_command;
+use crate::key::slot_of_name;
+use crate::script;
 use crate::stats::Stats;
 
 /// How often a node says that it lives.
@@ -61,8 +61,6 @@ impl Member {
             self.id.as_bytes(),
             ttl.as_bytes(),
         ];
-        let mut bytes = Vec::with_capacity(BEAT.len() + 128);
-        write_command(&mut bytes, &words);
-        Command { slot: slot_of(self.key.as_bytes()), bytes }
+        script::command(slot_of_name(self.key.as_bytes()), &words)
     }
 }

@@ -11,11 +11,12 @@ mod fleet;
 mod handles;
 mod key;
 mod keyed;
-mod resp;
 mod script;
 mod stats;
 mod store;
+mod tag;
 mod target;
+mod terms;
 mod tls;
 
 pub use client::ClientError;

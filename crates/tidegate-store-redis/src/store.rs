@@ -13,14 +13,14 @@ use tokio::sync::Semaphore;
 
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::denial::{Denials, has_to_be_asked, may_be_remembered};
-use crate::engine::{self, Engine, Seen};
+use crate::engine::{Engine, Seen};
 use crate::fallback::Fallback;
 use crate::fleet::Member;
 use crate::handles::{Handles, serial_of};
-use crate::script::SCRIPT;
+use crate::script::{SCRIPT, probe};
 use crate::stats::{RedisStats, Stats};
 use crate::target::Target;
-use crate::tls::{TlsError, TlsFiles};
+use crate::tls::TlsFiles;
 
 /// How many bytes a prefix may have: every key has them.
 const PREFIX_BYTES_MAX: usize = 128;
@@ -95,8 +95,8 @@ pub enum OpenError {
     )]
     Prefix(String),
     /// The files for TLS cannot be used.
-    #[error("TLS to Redis cannot be set up")]
-    Tls(#[from] TlsError),
+    #[error("TLS to Redis cannot be set up: {0}")]
+    Tls(String),
 }
 
 /// Redis could not answer, and the store is to say so.
@@ -157,13 +157,14 @@ impl RedisStore {
             deadline: options.deadline,
             in_flight_max: options.in_flight_max,
             script: SCRIPT,
-            probe: engine::probe,
+            probe,
             prefix: options.prefix.clone(),
             tls: TlsFiles { ca: options.tls_ca, certificate: options.tls_certificate },
             sentinel_username: options.sentinel_username,
             sentinel_password: options.sentinel_password,
         };
-        let client = Client::open(options.target, client_options, Arc::clone(&stats))?;
+        let client = Client::open(options.target, client_options, Arc::clone(&stats))
+            .map_err(|error| OpenError::Tls(error.to_string()))?;
         let home = Handle::current();
         if options.time == TimeSource::Redis {
             let member = Member::new(&client, Arc::clone(&stats), &options.prefix);
@@ -193,7 +194,7 @@ impl RedisStore {
     /// What there is to see of it.
     pub fn stats(&self) -> RedisStats {
         self.inner.stats.denial_entries.set(self.inner.denials.len() as u64);
-        self.inner.stats.read()
+        RedisStats { down_because: self.inner.client.why_down(), ..self.inner.stats.read() }
     }
 
     /// Waits until Redis answers, for so long at the most. Whether it does.

@@ -15,7 +15,8 @@ const START_MAX: Duration = Duration::from_secs(20);
 pub struct Server {
     child: Child,
     pub port: u16,
-    _dir: TempDir,
+    program: PathBuf,
+    dir: TempDir,
 }
 
 impl Server {
@@ -35,22 +36,26 @@ impl Server {
         for _ in 0..5 {
             let port = free_port();
             let dir = TempDir::new().expect("a temporary folder");
-            let child = Command::new(program)
-                .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-                .args(["--appendonly", "no", "--daemonize", "no", "--dir"])
-                .arg(dir.path())
-                .args(more)
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap_or_else(|error| panic!("{} cannot be started: {error}", program.display()));
-            let mut server = Self { child, port, _dir: dir };
+            let child = spawn(program, port, &dir, more);
+            let mut server = Self { child, port, program: program.clone(), dir };
             match server.wait() {
                 Ok(()) => return server,
                 Err(why) => last = why,
             }
         }
         panic!("{} does not start: {last}", program.display());
+    }
+
+    /// Ends it without warning.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Starts it anew on the same port, with what it has on disk.
+    pub fn start_again(&mut self) {
+        self.child = spawn(&self.program, self.port, &self.dir, &[]);
+        self.wait().expect("it starts again");
     }
 
     pub fn url(&self) -> String {
@@ -77,6 +82,18 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn spawn(program: &PathBuf, port: u16, dir: &TempDir, more: &[&str]) -> Child {
+    Command::new(program)
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+        .args(["--appendonly", "no", "--daemonize", "no", "--dir"])
+        .arg(dir.path())
+        .args(more)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{} cannot be started: {error}", program.display()))
 }
 
 fn free_port() -> u16 {

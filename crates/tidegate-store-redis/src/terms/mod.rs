@@ -46,9 +46,7 @@ pub(crate) enum Terms {
     Block,
     Bucket(Ticks),
     Interval,
-    FixedWindow {
-        calendar: bool,
-    },
+    FixedWindow,
     SlidingCounter,
     SlidingLog,
     Concurrency,
@@ -135,7 +133,7 @@ impl Terms {
             Self::Block => 0,
             Self::Bucket(_) => 1,
             Self::Interval => 2,
-            Self::FixedWindow { .. } => 3,
+            Self::FixedWindow => 3,
             Self::SlidingCounter => 4,
             Self::SlidingLog => 5,
             Self::Concurrency => 6,
@@ -163,7 +161,7 @@ impl Terms {
         let (units, reduced) = (spec.rate.units / divisor, period / divisor);
         match spec.algorithm {
             AlgorithmName::TokenBucket if spec.refill != Refill::Greedy => Self::Interval,
-            AlgorithmName::FixedWindow => Self::FixedWindow { calendar: limit.needs_calendar() },
+            AlgorithmName::FixedWindow => Self::FixedWindow,
             AlgorithmName::SlidingWindowCounter => Self::SlidingCounter,
             AlgorithmName::SlidingWindowLog => Self::SlidingLog,
             AlgorithmName::Concurrency => Self::Concurrency,
@@ -289,7 +287,7 @@ fn fixed(limit: &Limit, terms: &Terms, tag: &[u8]) -> Vec<u8> {
             put_all(&mut out, [missing as f64, memory]);
             out.push(u8::from(spec.refill == Refill::IntervalAligned));
         }
-        Terms::FixedWindow { .. } => {
+        Terms::FixedWindow => {
             put(&mut out, micros(spec.rate.period));
             put_all(&mut out, caps);
             out.push(match spec.align {

@@ -60,7 +60,7 @@ impl Terms {
                 let [used, since] = numbers(bytes)?;
                 words[..2].copy_from_slice(&[used, to_nanos(since)]);
             }
-            Self::FixedWindow { .. } => {
+            Self::FixedWindow => {
                 let [end, used] = numbers(bytes)?;
                 words[..2].copy_from_slice(&[to_nanos(end), used]);
             }
@@ -90,27 +90,22 @@ impl Terms {
     pub(crate) fn write_state(&self, limit: &Limit, state: &State) -> StateBytes {
         let words = limit.pack(state);
         let mut out = StateBytes::new();
-        let mut put = |number: f64| out.extend_from_slice(&number.to_le_bytes());
-        let count = |units: u64| units.min(COUNT_MOST) as f64;
+        let mut put = |numbers: &[f64]| {
+            numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+        };
+        let count = |units: u64| units.min(COUNT_MOST - 1) as f64;
         let moment = |nanos: u64| split_nanos(nanos).0;
         match self {
             Self::Bucket(ticks) => {
                 let (q, r) = ticks.split(u128::from(words[1]) << 64 | u128::from(words[0]));
-                [q, r].map(&mut put);
+                put(&[q, r]);
             }
-            Self::Interval => {
-                [count(words[0]), moment(words[1])].map(&mut put);
-            }
-            Self::FixedWindow { .. } => {
-                [moment(words[0]), count(words[1])].map(&mut put);
-            }
-            Self::SlidingCounter => {
-                let most = |units: u64| count(units).min((COUNT_MOST - 1) as f64);
-                [moment(words[0]), most(words[1]), most(words[2])].map(&mut put);
-            }
+            Self::Interval => put(&[count(words[0]), moment(words[1])]),
+            Self::FixedWindow => put(&[moment(words[0]), count(words[1])]),
+            Self::SlidingCounter => put(&[moment(words[0]), count(words[1]), count(words[2])]),
             Self::WarmUp { .. } => {
-                let (q, r) = split_nanos(words[1]);
                 out.extend_from_slice(&words[0].to_le_bytes());
+                let (q, r) = split_nanos(words[1]);
                 out.extend_from_slice(&q.to_le_bytes());
                 out.extend_from_slice(&r.to_le_bytes());
             }

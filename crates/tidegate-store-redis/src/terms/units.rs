@@ -14,7 +14,7 @@ impl Terms {
                 let (whole, rest) = ticks.of_units(units);
                 put_all(out, [whole, rest]);
             }
-            Self::FixedWindow { .. } => {
+            Self::FixedWindow => {
                 put(out, n);
                 // Without a calendar no window ends after now, which is what the script looks at.
                 let edges = windows.map_or([0.0; 3], |windows| {
@@ -53,7 +53,7 @@ impl Terms {
                 let units = (taken.mark as u64).min(UNITS_MOST);
                 put_all(out, [split_nanos(since).0, units as f64, n]);
             }
-            Self::FixedWindow { .. } | Self::SlidingCounter | Self::SlidingLog => {
+            Self::FixedWindow | Self::SlidingCounter | Self::SlidingLog => {
                 put_all(out, [at, n]);
             }
             Self::Concurrency => {

@@ -20,6 +20,7 @@ mod terms;
 mod tls;
 
 pub use client::ClientError;
+pub use fleet::Note;
 pub use stats::{RedisStats, Timing};
 pub use store::{OpenError, RedisError, RedisOptions, RedisStore, TimeSource};
 pub use target::{Target, TargetError};

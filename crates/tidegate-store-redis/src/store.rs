@@ -9,13 +9,13 @@ use tidegate_store::{
     Answer, Call, Holding, Mode, OnError, Op, Outcome, RegisterError, Registered, Store,
 };
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::denial::{Denials, has_to_be_asked, may_be_remembered};
 use crate::engine::{Engine, Seen};
 use crate::fallback::Fallback;
-use crate::fleet::Member;
+use crate::fleet::{Board, Member, Note};
 use crate::handles::{Handles, serial_of};
 use crate::script::{SCRIPT, probe};
 use crate::stats::{RedisStats, Stats};
@@ -134,6 +134,8 @@ struct Inner {
     handles: Handles,
     denials: Denials,
     fallback: Fallback,
+    board: Arc<Board>,
+    changes: watch::Receiver<u64>,
     stats: Arc<Stats>,
     is_strict: bool,
     /// Where work goes on that nobody waits for, and how much of it there may be.
@@ -166,8 +168,10 @@ impl RedisStore {
         let client = Client::open(options.target, client_options, Arc::clone(&stats))
             .map_err(|error| OpenError::Tls(error.to_string()))?;
         let home = Handle::current();
+        let board = Arc::new(Board::new(&options.prefix));
+        let (changed, changes) = watch::channel(0);
         if options.time == TimeSource::Redis {
-            let member = Member::new(&client, Arc::clone(&stats), &options.prefix);
+            let member = Member::new(&client, Arc::clone(&stats), Arc::clone(&board), changed);
             home.spawn(member.live());
         }
         // What was refused at one time says nothing of another that the caller makes up.
@@ -183,6 +187,8 @@ impl RedisStore {
             handles: Handles::default(),
             denials: Denials::new(options.denial_keys_max, denial_max_age),
             fallback: Fallback::new(Arc::clone(&stats)),
+            board,
+            changes,
             stats,
             is_strict: options.strict,
             home,
@@ -200,6 +206,42 @@ impl RedisStore {
     /// Waits until Redis answers, for so long at the most. Whether it does.
     pub async fn wait_ready(&self, at_most: Duration) -> bool {
         self.inner.client.wait_ready(at_most).await
+    }
+
+    /// Lets all processes of this store know something for a while: they find it in
+    /// [`notes`](Self::notes) within about a second. One of the same name is replaced. Whether
+    /// there was room for it.
+    ///
+    /// # Errors
+    /// If Redis could not answer.
+    pub async fn put_note(
+        &self,
+        name: &[u8],
+        text: &[u8],
+        ttl: Duration,
+    ) -> Result<bool, RedisError> {
+        self.inner.board.put(&self.inner.client, name, text, ttl).await
+    }
+
+    /// Takes a note back. Whether it was there.
+    ///
+    /// # Errors
+    /// If Redis could not answer.
+    pub async fn remove_note(&self, name: &[u8]) -> Result<bool, RedisError> {
+        self.inner.board.remove(&self.inner.client, name).await
+    }
+
+    /// All notes that hold.
+    ///
+    /// # Errors
+    /// If Redis could not answer.
+    pub async fn notes(&self) -> Result<Vec<Note>, RedisError> {
+        self.inner.board.all(&self.inner.client).await
+    }
+
+    /// A number that changes when notes do, as far as is known here.
+    pub fn notes_changed(&self) -> watch::Receiver<u64> {
+        self.inner.changes.clone()
     }
 
     /// Removes all keys that begin with the prefix: for replays and tests, which have one of their

@@ -272,3 +272,23 @@ async fn limits_that_cannot_be_counted_exactly_are_refused_by_name() {
     let error = store.register("huge", limit, Inherit::Used).unwrap_err();
     assert!(error.to_string().contains("`huge`"), "{error}");
 }
+
+#[tokio::test]
+async fn notes_reach_everybody_and_end() {
+    let server = Server::redis();
+    let (one, two) = (open(&server).await, open(&server).await);
+    let mut changes = two.notes_changed();
+    assert_eq!(two.notes().await.unwrap(), []);
+    assert!(one.put_note(b"a", b"first", Duration::from_secs(600)).await.unwrap());
+    assert!(one.put_note(b"b", b"second", Duration::from_millis(1)).await.unwrap());
+    assert!(one.put_note(b"a", b"third", Duration::from_secs(600)).await.unwrap());
+    tokio::time::timeout(PATIENCE, changes.changed()).await.unwrap().unwrap();
+    let is_over = async || two.notes().await.unwrap().len() == 1;
+    until(is_over, "the end of a note").await;
+    let notes = two.notes().await.unwrap();
+    assert_eq!((&*notes[0].name, &*notes[0].text), (&b"a"[..], &b"third"[..]));
+    assert!(notes[0].rest > Duration::from_secs(500), "{notes:?}");
+    assert!(two.remove_note(b"a").await.unwrap());
+    assert!(!one.remove_note(b"a").await.unwrap());
+    assert_eq!(one.notes().await.unwrap(), []);
+}

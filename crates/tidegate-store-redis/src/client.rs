@@ -40,6 +40,7 @@ mod view;
 
 use dial::Dialer;
 use here::Post;
+use link::Waiting;
 use node::{Common, Node};
 use sentinel::Sentinels;
 use view::View;
@@ -111,6 +112,9 @@ pub enum ClientError {
     #[error("Redis says: {0}")]
     Reply(String),
 }
+
+/// One of the masters.
+pub(crate) struct Master(Arc<Node>);
 
 /// All connections of a store. Opening does not wait for a server to be there.
 pub(crate) struct Client {
@@ -194,40 +198,51 @@ impl Client {
     /// Sends a command and waits for its reply, until its deadline at the longest. Whoever stops
     /// waiting does not undo it.
     pub(crate) async fn run(&self, command: Command) -> Result<Reply, ClientError> {
-        let deadline = self.deadline();
-        let post = Post { bytes: &command.bytes, deadline, before: None };
+        let post = Post { bytes: &command.bytes, deadline: self.deadline(), before: None };
         let mut waiting = here::post(self, command.slot, &post)?;
-        match (&mut waiting).await {
-            Err(ClientError::Reply(text)) if retry::is_worth(&text) => {
-                Box::pin(self.run_again(&command.bytes, deadline, waiting, text)).await
-            }
-            result => result,
-        }
+        self.hear(&mut waiting, &post).await
     }
 
-    /// Sends a command to every master, in the order of their addresses.
+    /// The masters that are known, in the order of their addresses.
+    pub(crate) fn masters(&self) -> Vec<Master> {
+        let (_, view) = self.view();
+        view.masters.iter().map(|node| Master(Arc::clone(node))).collect()
+    }
+
+    /// Sends a command to one master, whatever its slot.
+    pub(crate) async fn run_at(&self, to: &Master, bytes: &[u8]) -> Result<Reply, ClientError> {
+        let post = Post { bytes, deadline: self.deadline(), before: None };
+        let mut waiting = here::post_to(self, &to.0, &post)?;
+        self.hear(&mut waiting, &post).await
+    }
+
+    /// Sends a command to every master at once; the replies come in the order of the addresses.
     pub(crate) async fn run_everywhere(&self, bytes: &[u8]) -> Vec<Result<Reply, ClientError>> {
-        let deadline = self.deadline();
+        let post = Post { bytes, deadline: self.deadline(), before: None };
         let (_, view) = self.view();
         if view.masters.is_empty() {
             return vec![Err(ClientError::Down)];
         }
-        let post = Post { bytes, deadline, before: None };
         let all: Vec<_> =
-            view.masters.iter().map(|master| here::post_to(self, master, &post)).collect();
+            view.masters.iter().map(|node| here::post_to(self, node, &post)).collect();
         let mut replies = Vec::with_capacity(all.len());
         for waiting in all {
             replies.push(match waiting {
+                Ok(mut waiting) => self.hear(&mut waiting, &post).await,
                 Err(error) => Err(error),
-                Ok(mut waiting) => match (&mut waiting).await {
-                    Err(ClientError::Reply(text)) if retry::is_worth(&text) => {
-                        Box::pin(self.run_again(bytes, deadline, waiting, text)).await
-                    }
-                    result => result,
-                },
             });
         }
         replies
+    }
+
+    /// Waits for the reply, and for another one if that says that the command has to go elsewhere.
+    async fn hear(&self, waiting: &mut Waiting, post: &Post<'_>) -> Result<Reply, ClientError> {
+        match (&mut *waiting).await {
+            Err(ClientError::Reply(text)) if retry::is_worth(&text) => {
+                Box::pin(self.run_again(post, waiting, text)).await
+            }
+            result => result,
+        }
     }
 
     /// Waits until all masters are known and answer, for so long at the most. Whether they do.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use tokio::time::{Duration, Instant, sleep, timeout_at};
+use tokio::time::{Duration, sleep, timeout_at};
 
 use super::here::{self, Post};
 use super::link::{Before, Refused, Waiting};
@@ -58,11 +58,11 @@ impl Client {
     /// Does what the error of a command says, until there is another reply.
     pub(super) async fn run_again(
         &self,
-        bytes: &[u8],
-        deadline: Instant,
-        mut waiting: Waiting,
+        post: &Post<'_>,
+        waiting: &mut Waiting,
         mut text: String,
     ) -> Result<Reply, ClientError> {
+        let (bytes, deadline) = (post.bytes, post.deadline);
         let mut before = Before::default();
         for _ in 0..TURNS_MAX {
             let from = Arc::clone(&waiting.link.node);
@@ -87,7 +87,7 @@ impl Client {
                 _ => return Err(ClientError::Reply(text)),
             };
             let post = Post { bytes, deadline, before: Some(before) };
-            waiting = match node {
+            *waiting = match node {
                 Some(node) => here::post_to(self, &node, &post)?,
                 // By the same connection, so that nothing overtakes the script.
                 None => match waiting.link.push(bytes, deadline, Some(before)) {
@@ -97,7 +97,7 @@ impl Client {
                 },
             };
             // It stands behind commands with later deadlines, for which the link's clock is set.
-            match timeout_at(deadline, &mut waiting).await {
+            match timeout_at(deadline, &mut *waiting).await {
                 Err(_) => return Err(ClientError::Deadline),
                 Ok(Err(ClientError::Reply(next))) if is_worth(&next) => text = next,
                 Ok(result) => return result,

@@ -22,6 +22,8 @@ async fn commands_are_answered() {
     let wrong = client.run(command(&["INCR", "k"])).await;
     assert!(matches!(&wrong, Err(ClientError::Reply(text)) if text.contains("not an integer")));
     assert_eq!(client.run_everywhere(&command(&["PING"]).bytes).await, [bulk("PONG")]);
+    let masters = client.masters();
+    assert_eq!(client.run_at(&masters[0], &command(&["PING"]).bytes).await, bulk("PONG"));
     assert_eq!(stats.connections.get(), 1);
     assert_eq!(stats.in_flight.get(), 0);
     let list = server.ask(&["CLIENT", "LIST"]);
@@ -262,8 +264,11 @@ async fn a_silent_connection_is_dropped() {
     options.deadline = Duration::from_millis(20);
     let (client, stats) = open(&server.url(), options);
     assert!(client.wait_ready(LONG).await);
+    // Silence while nothing is asked is none.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
     server.signal("STOP");
     assert_eq!(client.run(eval("k", "x")).await, Err(ClientError::Deadline));
+    tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(stats.connections.get(), 1);
     until_async("it is dropped", async || stats.connections.get() == 0).await;
     assert_eq!((stats.in_flight.get(), stats.breakers_open.get()), (0, 1));

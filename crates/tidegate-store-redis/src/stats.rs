@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::client::ClientError;
+use crate::store::RedisError;
+
 /// A count that only grows, or a number that goes up and down.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
@@ -92,6 +95,20 @@ pub(crate) struct Errors {
     pub(crate) other: Count,
 }
 
+impl Errors {
+    pub(crate) fn add(&self, error: &RedisError) {
+        let count = match error {
+            RedisError::Client(ClientError::Deadline) => &self.deadline,
+            RedisError::Client(ClientError::Full) => &self.full,
+            RedisError::Client(ClientError::Down) => &self.down,
+            RedisError::Client(ClientError::Lost(_)) => &self.lost,
+            RedisError::Client(ClientError::Reply(_)) => &self.reply,
+            _ => &self.other,
+        };
+        count.add(1);
+    }
+}
+
 /// What there is to see of a store in Redis.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -108,6 +125,8 @@ pub struct RedisStats {
     pub breakers_open: u64,
     /// How often a node was found to have failed.
     pub breakers_opened: u64,
+    /// Why a node is not asked at present.
+    pub down_because: Option<String>,
     /// How often a server was given the script.
     pub scripts_loaded: u64,
     /// Calls that Redis did not answer, by kind.
@@ -172,6 +191,7 @@ impl Stats {
             reconnects: self.reconnects.get(),
             breakers_open: self.breakers_open.get(),
             breakers_opened: self.breakers_opened.get(),
+            down_because: None,
             scripts_loaded: self.scripts_loaded.get(),
             errors: errors.map(|(kind, count)| (kind, count.get())).into(),
             denial_hits: self.denial_hits.get(),

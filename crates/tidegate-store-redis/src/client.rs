@@ -216,25 +216,6 @@ impl Client {
         self.hear(&mut waiting, &post).await
     }
 
-    /// Sends a command to every master at once; the replies come in the order of the addresses.
-    pub(crate) async fn run_everywhere(&self, bytes: &[u8]) -> Vec<Result<Reply, ClientError>> {
-        let post = Post { bytes, deadline: self.deadline(), before: None };
-        let (_, view) = self.view();
-        if view.masters.is_empty() {
-            return vec![Err(ClientError::Down)];
-        }
-        let all: Vec<_> =
-            view.masters.iter().map(|node| here::post_to(self, node, &post)).collect();
-        let mut replies = Vec::with_capacity(all.len());
-        for waiting in all {
-            replies.push(match waiting {
-                Ok(mut waiting) => self.hear(&mut waiting, &post).await,
-                Err(error) => Err(error),
-            });
-        }
-        replies
-    }
-
     /// Waits for the reply, and for another one if that says that the command has to go elsewhere.
     async fn hear(&self, waiting: &mut Waiting, post: &Post<'_>) -> Result<Reply, ClientError> {
         match (&mut *waiting).await {

@@ -21,7 +21,9 @@ async fn commands_are_answered() {
     assert_eq!(client.run(command(&["INCR", "n"])).await, Ok(Reply::Integer(1)));
     let wrong = client.run(command(&["INCR", "k"])).await;
     assert!(matches!(&wrong, Err(ClientError::Reply(text)) if text.contains("not an integer")));
-    assert_eq!(client.run_everywhere(&command(&["PING"]).bytes).await, [bulk("PONG")]);
+    let masters = client.masters();
+    let [master] = &masters[..] else { panic!("{} masters", masters.len()) };
+    assert_eq!(client.run_at(master, &command(&["PING"]).bytes).await, bulk("PONG"));
     let masters = client.masters();
     assert_eq!(client.run_at(&masters[0], &command(&["PING"]).bytes).await, bulk("PONG"));
     assert_eq!(stats.connections.get(), 1);

@@ -51,6 +51,8 @@ use view::View;
 pub(crate) const COMMANDS: &[&str] =
     &["auth", "select", "client|setname", "role", "script|load", "cluster|slots", "asking"];
 
+/// Nobody waits longer, whatever is asked for.
+const DEADLINE_MAX: Duration = Duration::from_secs(3_600);
 /// How often [`Client::wait_ready`] looks.
 const READY_LOOK: Duration = Duration::from_millis(10);
 
@@ -132,10 +134,12 @@ impl Client {
     /// To be called within a tokio runtime, which outlives it and does its work in the background.
     pub(crate) fn open(
         target: Target,
-        options: ClientOptions,
+        mut options: ClientOptions,
         stats: Arc<Stats>,
     ) -> Result<Arc<Self>, TlsError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        options.deadline = options.deadline.min(DEADLINE_MAX);
+        options.in_flight_max = options.in_flight_max.max(1);
         let dialer = Dialer {
             tls: target.tls.then(|| connector(&options.tls)).transpose()?,
             username: target.username.clone(),
@@ -228,7 +232,7 @@ impl Client {
 
     /// Waits until all masters are known and answer, for so long at the most. Whether they do.
     pub(crate) async fn wait_ready(&self, at_most: Duration) -> bool {
-        let end = Instant::now() + at_most;
+        let end = Instant::now() + at_most.min(DEADLINE_MAX);
         loop {
             if self.is_ready().await {
                 return true;

@@ -3,6 +3,7 @@
 //!
 //! `TIDEGATE_HISTORIES` says how many histories to play instead of a few; `TIDEGATE_SEED` which to
 //! begin with.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
 
 mod support;
 
@@ -33,7 +34,7 @@ impl Random {
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound.max(1)) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(bound.max(1))) >> 64) as u64
     }
 
     fn one_in(&mut self, n: u64) -> bool {

@@ -1,4 +1,5 @@
 //! What is in Redis by its own clock: names, lifetimes, and nothing that stays.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
 
 mod support;
 

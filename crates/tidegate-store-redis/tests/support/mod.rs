@@ -1,5 +1,6 @@
 //! Real servers for tests: started on free ports, ended with the test.
 #![allow(dead_code, reason = "not every test needs all of it")]
+#![allow(clippy::panic, reason = "a test without its server has failed")]
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -12,24 +13,24 @@ use tempfile::TempDir;
 const START_MAX: Duration = Duration::from_secs(20);
 
 /// A server of one's own, killed when dropped.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
-    pub port: u16,
+    pub(crate) port: u16,
     _dir: TempDir,
 }
 
 impl Server {
     /// A Redis without persistence.
-    pub fn redis() -> Self {
+    pub(crate) fn redis() -> Self {
         Self::start(&PathBuf::from("redis-server"), &[])
     }
 
     /// A Valkey without persistence.
-    pub fn valkey() -> Self {
+    pub(crate) fn valkey() -> Self {
         Self::start(&valkey_path(), &[])
     }
 
-    pub fn start(program: &PathBuf, more: &[&str]) -> Self {
+    pub(crate) fn start(program: &PathBuf, more: &[&str]) -> Self {
         let mut last = String::new();
         // Another process may take the port between being found free and being bound.
         for _ in 0..5 {
@@ -53,7 +54,7 @@ impl Server {
         panic!("{} does not start: {last}", program.display());
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "not every test needs all of it")]
 #![allow(clippy::panic, reason = "a test without its server has failed")]
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -56,6 +57,22 @@ impl Server {
 
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Asks the server for one string.
+    pub(crate) fn ask(&self, words: &[&str]) -> String {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("a connection");
+        let mut stream = BufReader::new(stream);
+        let mut command = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| command += &format!("${}\r\n{word}\r\n", word.len()));
+        stream.get_mut().write_all(command.as_bytes()).expect("the server reads");
+        let mut line = String::new();
+        stream.read_line(&mut line).expect("the server answers");
+        if line.starts_with('$') {
+            line.clear();
+            stream.read_line(&mut line).expect("a string follows");
+        }
+        line.trim_end().trim_start_matches(['+', ':']).to_owned()
     }
 
     fn wait(&mut self) -> Result<(), String> {

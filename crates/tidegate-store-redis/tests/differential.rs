@@ -3,6 +3,7 @@
 //!
 //! `TIDEGATE_HISTORIES` says how many histories to play instead of a few; `TIDEGATE_SEED` which to
 //! begin with.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
 
 mod support;
 
@@ -33,7 +34,7 @@ impl Random {
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound.max(1)) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(bound.max(1))) >> 64) as u64
     }
 
     fn one_in(&mut self, n: u64) -> bool {
@@ -409,14 +410,18 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn memory_and_redis_answer_the_same() {
-    let server = Server::redis();
+async fn open(server: &Server) -> RedisStore {
     let mut options = RedisOptions::new(server.url().parse().unwrap());
     options.time = TimeSource::Caller;
     options.strict = true;
     options.deadline = Duration::from_secs(5);
-    let store = RedisStore::open(options).await.unwrap();
+    RedisStore::open(options).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_and_redis_answer_the_same() {
+    let server = Server::redis();
+    let store = open(&server).await;
     let first = number("TIDEGATE_SEED").unwrap_or(1);
     let count = number("TIDEGATE_HISTORIES").unwrap_or(60);
     println!("seeds {first} to {}", first + count - 1);
@@ -428,4 +433,56 @@ async fn memory_and_redis_answer_the_same() {
     }
     println!("{compared} calls compared");
     assert_eq!(store.stats().disagreements, 0);
+}
+
+/// Long logs, whose beginning is cut off now and then, and whose running totals begin anew before they
+/// pass 2^53: here they are pushed there.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_logs_stay_exact() {
+    let server = Server::redis();
+    let store = open(&server).await;
+    for (seed, spec) in [
+        (1, Limit::sliding_log(Rate::new(300, Duration::from_secs(10)))),
+        (2, Limit::sliding_log(Rate::new(400, Duration::from_secs(10))).count_rejected()),
+    ] {
+        let mut both = Both::new(u64::MAX - seed, &store);
+        let id = format!("long log {seed}");
+        let limit = spec.build().unwrap();
+        let redis = store.register(&id, limit.clone(), Inherit::Used).unwrap();
+        both.limits = vec![[both.memory.register(&id, limit, Inherit::Used).unwrap(), redis]];
+        let pick = [Pick { limit: 0, key: 0, factor: 1, mode: Mode::Enforce }];
+        for step in 0..4000 {
+            both.step = step;
+            both.now += both.random.below(60_000);
+            let cost = 1 + both.random.below(3);
+            match both.random.below(12) {
+                0 => both.ask(&pick, Op::Refund, cost, 0).await,
+                1 if both.is_certain(&pick) => both.give_back().await,
+                2 => both.ask(&pick, Op::Peek, 50, 0).await,
+                _ => both.ask(&pick, Op::Check, cost, 0).await,
+            }
+            if step == 2000 {
+                push_totals(&server, &both.keys[0], &id);
+            }
+        }
+    }
+    assert_eq!(store.stats().disagreements, 0);
+}
+
+/// Adds 2^52 to all running totals of a log.
+fn push_totals(server: &Server, key: &[u8], id: &str) {
+    let name = format!("tg1:{{{}:{}}}s{id}", key.len(), String::from_utf8_lossy(key));
+    let script = "local v = redis.call('GET', KEYS[1]) \
+        local base = 2 + string.byte(v, 2) \
+        local out = { string.sub(v, 1, base) } \
+        local h, b, c, n, t, e, pos = struct.unpack('<dddddd', v, base + 1) \
+        out[2] = struct.pack('<dddddd', h, b + 2^52, c, n, t + 2^52, e) \
+        while pos <= #v do \
+            local at, total \
+            at, total, pos = struct.unpack('<dd', v, pos) \
+            out[#out + 1] = struct.pack('<dd', at, total + 2^52) \
+        end \
+        redis.call('SET', KEYS[1], table.concat(out)) \
+        return 'OK'";
+    assert_eq!(server.ask(&["EVAL", script, "1", &name]), "OK");
 }

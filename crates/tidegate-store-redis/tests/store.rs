@@ -1,4 +1,5 @@
 //! The store as a whole on a real Redis: shared by several, refusals remembered, Redis gone and back.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod support;
 

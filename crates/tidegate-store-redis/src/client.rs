@@ -48,9 +48,12 @@ use view::View;
 /// The commands that connections need by themselves, for an ACL: `AUTH` is always allowed; `SELECT`
 /// is used with a database other than 0, `ROLE` with Sentinels, `ASKING` and `CLUSTER SLOTS` in a
 /// cluster. At Sentinels: `AUTH`, `CLIENT SETNAME`, `SENTINEL GET-MASTER-ADDR-BY-NAME`.
+#[cfg(test)]
 pub(crate) const COMMANDS: &[&str] =
     &["auth", "select", "client|setname", "role", "script|load", "cluster|slots", "asking"];
 
+/// Nobody waits longer, whatever is asked for.
+const DEADLINE_MAX: Duration = Duration::from_secs(3_600);
 /// How often [`Client::wait_ready`] looks.
 const READY_LOOK: Duration = Duration::from_millis(10);
 
@@ -132,10 +135,12 @@ impl Client {
     /// To be called within a tokio runtime, which outlives it and does its work in the background.
     pub(crate) fn open(
         target: Target,
-        options: ClientOptions,
+        mut options: ClientOptions,
         stats: Arc<Stats>,
     ) -> Result<Arc<Self>, TlsError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        options.deadline = options.deadline.min(DEADLINE_MAX);
+        options.in_flight_max = options.in_flight_max.max(1);
         let dialer = Dialer {
             tls: target.tls.then(|| connector(&options.tls)).transpose()?,
             username: target.username.clone(),
@@ -216,25 +221,6 @@ impl Client {
         self.hear(&mut waiting, &post).await
     }
 
-    /// Sends a command to every master at once; the replies come in the order of the addresses.
-    pub(crate) async fn run_everywhere(&self, bytes: &[u8]) -> Vec<Result<Reply, ClientError>> {
-        let post = Post { bytes, deadline: self.deadline(), before: None };
-        let (_, view) = self.view();
-        if view.masters.is_empty() {
-            return vec![Err(ClientError::Down)];
-        }
-        let all: Vec<_> =
-            view.masters.iter().map(|node| here::post_to(self, node, &post)).collect();
-        let mut replies = Vec::with_capacity(all.len());
-        for waiting in all {
-            replies.push(match waiting {
-                Ok(mut waiting) => self.hear(&mut waiting, &post).await,
-                Err(error) => Err(error),
-            });
-        }
-        replies
-    }
-
     /// Waits for the reply, and for another one if that says that the command has to go elsewhere.
     async fn hear(&self, waiting: &mut Waiting, post: &Post<'_>) -> Result<Reply, ClientError> {
         match (&mut *waiting).await {
@@ -247,7 +233,7 @@ impl Client {
 
     /// Waits until all masters are known and answer, for so long at the most. Whether they do.
     pub(crate) async fn wait_ready(&self, at_most: Duration) -> bool {
-        let end = Instant::now() + at_most;
+        let end = Instant::now() + at_most.min(DEADLINE_MAX);
         loop {
             if self.is_ready().await {
                 return true;

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use crate::client::Command;
-use crate::key::{name_in_slot, put_decimal};
+use crate::key::{decimal_len, name_in_slot, put_decimal};
 
 /// The whole script, one file per algorithm.
 pub(crate) const SCRIPT: &str = concat!(
@@ -27,7 +27,7 @@ static SHA: LazyLock<String> = LazyLock::new(|| sha1_smol::Sha1::from(SCRIPT).di
 #[repr(u8)]
 pub(crate) enum ScriptOp {
     /// A check of one plain bucket.
-    Quick = 1,
+    QuickBucket = 1,
     Check = 2,
     Peek = 3,
     Force = 4,
@@ -42,6 +42,8 @@ pub(crate) enum ScriptOp {
     Undo = 10,
     /// Writes something, to see whether the server does.
     Probe = 11,
+    /// A check of plain buckets and fixed windows that are all enforced.
+    Plain = 12,
 }
 
 /// Begins a command that calls the script with so many keys, each of which has to follow, and then
@@ -53,9 +55,9 @@ pub(crate) fn begin(keys: usize, capacity: usize) -> Vec<u8> {
     out.extend_from_slice(b"\r\n$7\r\nEVALSHA\r\n$40\r\n");
     out.extend_from_slice(SHA.as_bytes());
     out.extend_from_slice(b"\r\n");
-    let mut number = Vec::with_capacity(8);
-    put_decimal(&mut number, keys);
-    put_argument(&mut out, &number);
+    begin_argument(&mut out, decimal_len(keys));
+    put_decimal(&mut out, keys);
+    end_argument(&mut out);
     out
 }
 

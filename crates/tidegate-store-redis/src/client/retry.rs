@@ -67,7 +67,7 @@ impl Client {
         for _ in 0..TURNS_MAX {
             let from = Arc::clone(&waiting.link.node);
             before.script = None;
-            let node = match Turn::of(&text) {
+            let to = match Turn::of(&text) {
                 Some(Turn::LoadScript) => {
                     before.script = Some(waiting.scripts);
                     None
@@ -76,15 +76,25 @@ impl Client {
                     sleep(TRY_AGAIN_AFTER).await;
                     None
                 }
-                Some(Turn::Moved { slot, to }) if self.is_cluster() => {
+                Some(Turn::Moved { slot, to }) => {
                     before.asking = false;
-                    Address::named_by(to, &from.address).map(|to| self.moved(slot, &to))
+                    Some((Some(slot), to))
                 }
-                Some(Turn::Ask { to }) if self.is_cluster() => {
+                Some(Turn::Ask { to }) => {
                     before.asking = true;
-                    Address::named_by(to, &from.address).map(|to| self.guest(&to))
+                    Some((None, to))
                 }
-                _ => return Err(ClientError::Reply(text)),
+                None => return Err(ClientError::Reply(text)),
+            };
+            let node = match to {
+                None => None,
+                Some((slot, to)) => match Address::named_by(to, &from.address) {
+                    Some(to) if self.is_cluster() => Some(match slot {
+                        Some(slot) => self.moved(slot, &to),
+                        None => self.guest(&to),
+                    }),
+                    _ => return Err(ClientError::Reply(text)),
+                },
             };
             let post = Post { bytes, deadline, before: Some(before) };
             *waiting = match node {

@@ -20,6 +20,7 @@ use crate::client::{Client, ClientOptions};
 use crate::script::{SCRIPT, ScriptOp, probe};
 use crate::stats::Stats;
 use crate::store::{RedisError, TimeSource};
+use crate::tls::TlsFiles;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
@@ -35,9 +36,12 @@ impl Apart {
             script: SCRIPT,
             probe,
             prefix: "tg".to_owned(),
+            tls: TlsFiles::default(),
+            sentinel_username: None,
+            sentinel_password: None,
         };
         let target = server.url().parse().unwrap();
-        let client = Client::open(target, options, Arc::clone(&stats));
+        let client = Client::open(target, options, Arc::clone(&stats)).unwrap();
         let engine = Engine::new(client, "tg".to_owned(), TimeSource::Caller, stats);
         Self(Engine { apart: true, ..engine })
     }
@@ -93,7 +97,7 @@ impl Store for Apart {
     }
 
     async fn settle(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, RedisError> {
-        self.0.settle(id, cost, now).await
+        self.0.settle(id, cost, now).await.map(|keys| keys.is_some())
     }
 
     fn settle_soon(&self, _: Holding, _: u64, _: Timestamp) {}

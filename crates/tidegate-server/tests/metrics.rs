@@ -1,12 +1,13 @@
 //! What is counted, under which names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::rules::{Descriptor, Entry, File, Options, Override, Rules, Unit};
 use tidegate::{ManualClock, MemoryStore, Modes, Op, Query, RuleLimiter};
 use tidegate_server::{FrontEnd, Service, ServiceClock, StoreError};
+use tidegate_store_redis::{RedisOptions, RedisStore};
 
 const TEXT: &str = "
 domain: api
@@ -47,9 +48,10 @@ fn service_with(text: &str, modes: Modes) -> Service {
 
 /// What is asked of the memory store is decided when it is first polled.
 fn at_once<T>(asked: impl Future<Output = Result<T, StoreError>>) -> T {
-    let asked = pin!(asked).poll(&mut Context::from_waker(Waker::noop()));
-    let Poll::Ready(Ok(answer)) = asked else { panic!("it waits, or fails") };
-    answer
+    match pin!(asked).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer.expect("memory has an answer"),
+        Poll::Pending => unreachable!("memory waits for nobody"),
+    }
 }
 
 /// Asks for one descriptor.
@@ -258,4 +260,36 @@ descriptors:
     let hits = "ratelimit_service_rate_limit_total_hits";
     assert_eq!(told[&format!("{hits}{{domain=\"api\",key1=\"user\"}}")], 2.0);
     assert_eq!(told.keys().filter(|name| name.starts_with(hits)).count(), 1);
+}
+
+/// The names of all metrics of ours, as they are told in comments.
+fn names(service: &Service) -> BTreeSet<String> {
+    let text = service.render_metrics();
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE tidegate_"));
+    let name = |line: &str| {
+        let (name, kind) = line.split_once(' ').expect("a name and a type");
+        let end = if kind == "counter" { "_total" } else { "" };
+        format!("tidegate_{name}{end}")
+    };
+    types.map(name).collect()
+}
+
+#[tokio::test]
+async fn every_metric_is_described_and_every_description_is_of_one() {
+    // Nobody listens there, which changes numbers and no names.
+    let target = "redis://127.0.0.1:1".parse().expect("a URL");
+    let store = RedisStore::open(RedisOptions::new(target)).await.expect("it opens");
+    let clock = ServiceClock::Manual(ManualClock::new());
+    let limiter = RuleLimiter::build(store.into(), clock, rules(TEXT), Modes::default());
+    let redis = names(&Service::new(limiter.expect("the rules can be enforced"), 0.8));
+    let memory = names(&service());
+    assert!(redis.contains("tidegate_breaker_open") && !memory.contains("tidegate_breaker_open"));
+
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let rows = page.lines().filter(|line| line.starts_with("| `tidegate_"));
+    let first = rows.filter_map(|row| row.split('|').nth(1));
+    let described: BTreeSet<String> =
+        first.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect();
+    assert_eq!(described, memory.union(&redis).cloned().collect());
 }

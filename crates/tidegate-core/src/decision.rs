@@ -129,6 +129,12 @@ impl Decision {
             soft: false,
         }
     }
+
+    /// What is said of a limit that was not asked, because another one was known to refuse: nothing
+    /// is known of what remains, and it must not be told.
+    pub const fn unasked(limit: u64) -> Self {
+        Self { source: Source::DenialCache, ..Self::without_state(true, limit) }
+    }
 }
 
 /// The decisions of several limits on one request, being joined into the one to act on.

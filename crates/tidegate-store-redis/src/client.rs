@@ -80,6 +80,10 @@ impl Client {
         Arc::new(Self { target, options, stats, connection: Mutex::default() })
     }
 
+    pub(crate) async fn wait_ready(&self, at_most: Duration) -> bool {
+        at_most.is_zero()
+    }
+
     /// Whether commands have to be for keys of one slot each.
     pub(crate) fn is_cluster(&self) -> bool {
         self.target.shape == Shape::Cluster

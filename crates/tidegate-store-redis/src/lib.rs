@@ -4,6 +4,15 @@
 //! integers and reply with state), rules, and anything about HTTP.
 
 mod client;
+mod denial;
+mod engine;
+mod fallback;
+mod fleet;
+mod handles;
+mod key;
+mod keyed;
+mod resp;
+mod script;
 mod stats;
 mod store;
 mod target;

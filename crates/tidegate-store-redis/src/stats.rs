@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::client::ClientError;
+use crate::store::RedisError;
+
 /// A count that only grows, or a number that goes up and down.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
@@ -90,6 +93,20 @@ pub(crate) struct Errors {
     pub(crate) lost: Count,
     pub(crate) reply: Count,
     pub(crate) other: Count,
+}
+
+impl Errors {
+    pub(crate) fn add(&self, error: &RedisError) {
+        let count = match error {
+            RedisError::Client(ClientError::Deadline) => &self.deadline,
+            RedisError::Client(ClientError::Full) => &self.full,
+            RedisError::Client(ClientError::Down) => &self.down,
+            RedisError::Client(ClientError::Lost(_)) => &self.lost,
+            RedisError::Client(ClientError::Reply(_)) => &self.reply,
+            _ => &self.other,
+        };
+        count.add(1);
+    }
 }
 
 /// What there is to see of a store in Redis.

@@ -1,14 +1,28 @@
 //! The store that others share.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tidegate_core::{Inherit, Limit, Timestamp};
-use tidegate_store::{Answer, Call, Holding, Outcome, RegisterError, Registered, Store};
+use smallvec::SmallVec;
+use tidegate_core::{Decision, Inherit, Limit, Source, Taken, Timestamp};
+use tidegate_store::{
+    Answer, Call, Holding, Mode, OnError, Op, Outcome, RegisterError, Registered, Store,
+};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
-use crate::client::ClientError;
+use crate::client::{Client, ClientError, ClientOptions};
+use crate::denial::{Denials, has_to_be_asked, may_be_remembered};
+use crate::engine::{self, Engine, Seen};
+use crate::fallback::Fallback;
+use crate::fleet::Member;
+use crate::handles::{Handles, serial_of};
+use crate::script::SCRIPT;
 use crate::stats::{RedisStats, Stats};
 use crate::target::Target;
+
+/// How many bytes a prefix may have: every key has them.
+const PREFIX_BYTES_MAX: usize = 128;
 
 /// How a store in Redis behaves.
 #[derive(Clone, Debug)]
@@ -75,7 +89,9 @@ pub enum TimeSource {
 #[non_exhaustive]
 pub enum OpenError {
     /// The prefix cannot be one.
-    #[error("`{0}` cannot be a prefix of keys: it may not hold braces, blanks or control characters")]
+    #[error(
+        "`{0}` cannot be a prefix of keys: it may not hold braces, blanks or control characters"
+    )]
     Prefix(String),
     /// The files for TLS cannot be used.
     #[error("TLS to Redis cannot be set up: {0}")]
@@ -107,8 +123,25 @@ pub enum RedisError {
 /// handle of the same store.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
-    stats: Arc<Stats>,
+    inner: Arc<Inner>,
 }
+
+#[derive(Debug)]
+struct Inner {
+    client: Arc<Client>,
+    engine: Engine,
+    handles: Handles,
+    denials: Denials,
+    fallback: Fallback,
+    stats: Arc<Stats>,
+    is_strict: bool,
+    /// Where work goes on that nobody waits for, and how much of it there may be.
+    home: Handle,
+    in_background: Arc<Semaphore>,
+}
+
+/// How many settlements may go on in the background at once; more are given up.
+const BACKGROUND_MAX: usize = 10_000;
 
 impl RedisStore {
     /// Opens a store within a tokio runtime, which has to outlive it. Does not wait for Redis: as
@@ -117,28 +150,174 @@ impl RedisStore {
     /// # Errors
     /// If the options make no sense.
     pub async fn open(options: RedisOptions) -> Result<Self, OpenError> {
-        drop(options);
-        Ok(Self { stats: Arc::default() })
+        check_prefix(&options.prefix)?;
+        let stats = Arc::new(Stats::default());
+        let client_options = ClientOptions {
+            deadline: options.deadline,
+            in_flight_max: options.in_flight_max,
+            script: SCRIPT,
+            probe: engine::probe,
+            prefix: options.prefix.clone(),
+        };
+        let client = Client::open(options.target, client_options, Arc::clone(&stats));
+        let home = Handle::current();
+        if options.time == TimeSource::Redis {
+            let member = Member::new(&client, Arc::clone(&stats), &options.prefix);
+            home.spawn(member.live());
+        }
+        // What was refused at one time says nothing of another that the caller makes up.
+        let denial_max_age = match options.time {
+            TimeSource::Redis => options.denial_max_age,
+            TimeSource::Caller => Duration::ZERO,
+        };
+        let engine =
+            Engine::new(Arc::clone(&client), options.prefix, options.time, Arc::clone(&stats));
+        let inner = Inner {
+            client,
+            engine,
+            handles: Handles::default(),
+            denials: Denials::new(options.denial_keys_max, denial_max_age),
+            fallback: Fallback::new(Arc::clone(&stats)),
+            stats,
+            is_strict: options.strict,
+            home,
+            in_background: Arc::new(Semaphore::new(BACKGROUND_MAX)),
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// What there is to see of it.
     pub fn stats(&self) -> RedisStats {
-        self.stats.read()
+        self.inner.stats.denial_entries.set(self.inner.denials.len() as u64);
+        self.inner.stats.read()
     }
 
     /// Waits until Redis answers, for so long at the most. Whether it does.
     pub async fn wait_ready(&self, at_most: Duration) -> bool {
-        at_most.is_zero()
+        self.inner.client.wait_ready(at_most).await
     }
 
-    /// Removes all keys that begin with the prefix.
+    /// Removes all keys that begin with the prefix: for replays and tests, which have one of their
+    /// own.
     ///
     /// # Errors
     /// If Redis could not answer.
     pub async fn remove_all(&self) -> Result<u64, RedisError> {
-        Err(ClientError::Down.into())
+        self.inner.engine.remove_all().await
     }
 }
+
+fn check_prefix(prefix: &str) -> Result<(), OpenError> {
+    let is_odd = |c: char| matches!(c, '{' | '}') || c.is_whitespace() || c.is_control();
+    match prefix.contains(is_odd) || prefix.len() > PREFIX_BYTES_MAX {
+        true => Err(OpenError::Prefix(prefix.to_owned())),
+        false => Ok(()),
+    }
+}
+
+impl Inner {
+    /// Asks Redis, and learns from its answers.
+    async fn ask(&self, call: &Call<'_>, answers: &mut [Answer]) -> Result<Outcome, RedisError> {
+        let sent = Instant::now();
+        let mut seen = SmallVec::new();
+        let asked = self.engine.apply(call, answers, &mut seen).await;
+        match &asked {
+            Ok(_) => {
+                self.stats.seconds[op_index(call.op)].add(sent.elapsed());
+                self.learn(call, answers, seen, sent);
+            }
+            Err(error) => self.stats.errors.add(error),
+        }
+        asked
+    }
+
+    /// Remembers what refuses, and what to go on from if Redis should fail.
+    fn learn(&self, call: &Call<'_>, answers: &[Answer], seen: SmallVec<[Seen; 4]>, sent: Instant) {
+        for Seen { item, state, now } in seen {
+            let (item, answer) = (&call.items[item], &answers[item]);
+            let Some(serial) = serial_of(item.limit) else { continue };
+            let is_refusal = call.op == Op::Check && !answer.decision.allowed;
+            if is_refusal && self.denials.is_on() && may_be_remembered(item) {
+                self.denials.remember(serial, item.key, state.clone(), now, sent);
+            }
+            if item.on_error == OnError::Local {
+                self.fallback.saw(serial, item.key, state, now, sent);
+            }
+        }
+    }
+
+    /// The answer to a request that is known to be refused.
+    fn denied(&self, call: &Call<'_>, answers: &mut [Answer]) -> Option<Outcome> {
+        if call.op != Op::Check || !self.denials.is_on() {
+            return None;
+        }
+        let is_alone = call.items.len() == 1;
+        let mut at = None;
+        let mut is_denied = false;
+        for (index, item) in call.items.iter().enumerate() {
+            if has_to_be_asked(item.limit, is_alone) {
+                return None;
+            }
+            let units = call.cost.saturating_mul(item.factor);
+            let known = serial_of(item.limit).filter(|_| units > 0 && may_be_remembered(item));
+            let known = known.and_then(|serial| {
+                let at = *at.get_or_insert_with(Instant::now);
+                self.denials.find(serial, item, units, at)
+            });
+            is_denied |= known.is_some();
+            let decision = known.unwrap_or(Decision::unasked(item.limit.limit().limit()));
+            let rule = u32::try_from(index).unwrap_or(u32::MAX);
+            let decision = match item.mode {
+                Mode::Shadow => Decision { source: Source::Shadow, rule, ..decision },
+                Mode::Enforce | Mode::Quota(_) => Decision { rule, ..decision },
+            };
+            answers[index] = Answer { decision, taken: Taken::default() };
+        }
+        if !is_denied {
+            return None;
+        }
+        self.stats.denial_hits.add(1);
+        Some(Outcome { allowed: false, granted: 0 })
+    }
+
+    /// Something is given back to these keys, so that refusals of them do not hold any more.
+    fn forget_denials(&self, call: &Call<'_>) {
+        let gives_back = matches!(call.op, Op::Refund | Op::GiveBack(_) | Op::Reset);
+        if !gives_back || !self.denials.is_on() {
+            return;
+        }
+        for item in call.items {
+            if let Some(serial) = serial_of(item.limit) {
+                self.denials.forget(serial, item.key);
+            }
+        }
+    }
+
+    /// What is answered when Redis could not.
+    fn without_redis(
+        &self,
+        call: &Call<'_>,
+        answers: &mut [Answer],
+        error: RedisError,
+    ) -> Result<Outcome, RedisError> {
+        if self.is_strict {
+            return Err(error);
+        }
+        Ok(self.fallback.answer(call, answers, |limit| serial_of(limit).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Under which kind a call is counted: see [`OPS`](crate::stats::OPS).
+fn op_index(op: Op<'_>) -> usize {
+    match op {
+        Op::Check | Op::UpTo | Op::Force => 0,
+        Op::Peek => 1,
+        Op::Refund | Op::GiveBack(_) | Op::Reset => 2,
+    }
+}
+
+const RESERVE: usize = 3;
+const SETTLE: usize = 4;
 
 impl Store for RedisStore {
     type Error = RedisError;
@@ -149,26 +328,78 @@ impl Store for RedisStore {
         limit: Limit,
         inherit: Inherit,
     ) -> Result<Arc<Registered>, RegisterError> {
-        Ok(Arc::new(Registered::with(id, limit, inherit, ())))
+        self.inner.handles.register(id, limit, inherit)
     }
 
-    async fn apply(&self, _: &Call<'_>, _: &mut [Answer]) -> Result<Outcome, RedisError> {
-        Err(ClientError::Down.into())
+    fn forget_unused(&self, limits: Vec<Arc<Registered>>) -> Vec<Arc<Registered>> {
+        self.inner.handles.forget_unused(limits)
+    }
+
+    async fn apply(&self, call: &Call<'_>, answers: &mut [Answer]) -> Result<Outcome, RedisError> {
+        let inner = &*self.inner;
+        if let Some(outcome) = inner.denied(call, answers) {
+            return Ok(outcome);
+        }
+        let asked = inner.ask(call, answers).await;
+        inner.forget_denials(call);
+        asked.or_else(|error| inner.without_redis(call, answers, error))
     }
 
     async fn reserve(
         &self,
-        _: &Call<'_>,
-        _: &mut [Answer],
-        _: u128,
-        _: Duration,
+        call: &Call<'_>,
+        answers: &mut [Answer],
+        id: u128,
+        ttl: Duration,
     ) -> Result<Outcome, RedisError> {
-        Err(ClientError::Down.into())
+        let inner = &*self.inner;
+        let sent = Instant::now();
+        let call = &Call { op: Op::Check, ..*call };
+        match inner.engine.reserve(call, answers, id, ttl).await {
+            Ok(outcome) => {
+                inner.stats.seconds[RESERVE].add(sent.elapsed());
+                Ok(outcome)
+            }
+            Err(error) => {
+                inner.stats.errors.add(&error);
+                // Nobody will remember it: what it takes stays taken.
+                inner.without_redis(call, answers, error)
+            }
+        }
     }
 
-    async fn settle(&self, _: u128, _: u64, _: Timestamp) -> Result<bool, RedisError> {
-        Err(ClientError::Down.into())
+    async fn settle(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, RedisError> {
+        let inner = &*self.inner;
+        let sent = Instant::now();
+        let settled = inner.engine.settle(id, cost, now).await;
+        match &settled {
+            Ok(_) => inner.stats.seconds[SETTLE].add(sent.elapsed()),
+            Err(error) => inner.stats.errors.add(error),
+        }
+        settled
     }
 
-    fn settle_soon(&self, _: Holding, _: u64, _: Timestamp) {}
+    fn settle_soon(&self, holding: Holding, cost: u64, now: Timestamp) {
+        let Ok(place) = Arc::clone(&self.inner.in_background).try_acquire_owned() else {
+            self.inner.stats.given_up.add(1);
+            return;
+        };
+        let inner = Arc::clone(&self.inner);
+        self.inner.home.spawn(async move {
+            let sent = Instant::now();
+            for part in &holding.parts {
+                if let Some(serial) = serial_of(&part.limit) {
+                    inner.denials.forget(serial, &part.key);
+                }
+            }
+            match inner.engine.settle_holding(&holding, cost, now).await {
+                Ok(()) => inner.stats.seconds[SETTLE].add(sent.elapsed()),
+                Err(error) => {
+                    inner.stats.errors.add(&error);
+                    inner.stats.given_up.add(1);
+                }
+            }
+            drop(place);
+        });
+    }
 }

@@ -204,8 +204,15 @@ impl Inner {
             has_past = true;
         }
         let has_past = AtomicBool::new(has_past);
-        let registered =
-            Arc::new(Registered { id: id.into(), limit, inherit, index, salt, has_past, attached: None });
+        let registered = Arc::new(Registered {
+            id: id.into(),
+            limit,
+            inherit,
+            index,
+            salt,
+            has_past,
+            attached: None,
+        });
         self.by_index[index as usize] = Some(Arc::clone(&registered));
         self.by_id.entry(id.into()).or_default().push(index);
         registered

@@ -5,11 +5,15 @@
     dead_code,
     clippy::unwrap_used,
     clippy::panic,
+    clippy::print_stdout,
     reason = "a test says what it expects by unwrapping; some helpers are for one test only"
 )]
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod faults;
 mod load;
+mod races;
 mod servers;
+mod services;

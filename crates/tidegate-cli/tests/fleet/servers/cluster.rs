@@ -61,7 +61,7 @@ impl Cluster {
     pub(crate) fn url(&self) -> String {
         let addresses: Vec<_> =
             self.nodes().map(|node| format!("127.0.0.1:{}", node.port)).collect();
-        format!("redis-cluster://{}", addresses.join(","))
+        format!("redis+cluster://{}", addresses.join(","))
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Redis> {

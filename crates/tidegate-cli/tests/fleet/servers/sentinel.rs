@@ -42,7 +42,7 @@ impl Sentinels {
     pub(crate) fn url(&self) -> String {
         let addresses: Vec<_> =
             self.sentinels.iter().map(|one| format!("127.0.0.1:{}", one.port)).collect();
-        format!("redis-sentinel://{}/{NAME}", addresses.join(","))
+        format!("redis+sentinel://{}/{NAME}", addresses.join(","))
     }
 
     /// Waits until the replica is the master.

@@ -12,7 +12,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acl;
+mod calls;
 mod faults;
+mod front;
 mod load;
 mod races;
 mod servers;

@@ -32,6 +32,12 @@ impl Services {
         command(&[&own, flags].concat())
     }
 
+    /// Another command of the program, with the same rules and a store.
+    pub(crate) fn subcommand(&self, name: &str, store: &str) -> Command {
+        let rules = self.folder.path().join("rules.yaml");
+        crate::support::command(&[name, "--rules", rules.to_str().unwrap(), "--store", store])
+    }
+
     /// Where they speak HTTP.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.all.iter().map(|serving| serving.address("http")).collect()

@@ -1,0 +1,119 @@
+//! The commands that Redis has to allow: a user with exactly those of docs/operations.md can do
+//! everything, and needs each of them.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::servers::{Cluster, Redis, Reply};
+use crate::services::{Services, body};
+
+const RULES: &str = "
+domain: acl
+defaults: { on_store_error: deny }
+descriptors:
+  - { key: bucket, rate_limit: { requests_per_unit: 5, unit: day, algorithm: token_bucket } }
+  - { key: interval, rate_limit: { requests_per_unit: 5, unit: day, algorithm: token_bucket, refill: interval } }
+  - { key: window, rate_limit: { requests_per_unit: 5, unit: day } }
+  - { key: calendar, rate_limit: { requests_per_unit: 5, unit: year, time_zone: Europe/Berlin } }
+  - { key: log, rate_limit: { requests_per_unit: 5, unit: day, algorithm: sliding_window_log } }
+  - { key: counter, rate_limit: { requests_per_unit: 5, unit: day, algorithm: sliding_window_counter } }
+  - { key: permits, rate_limit: { requests_per_unit: 5, algorithm: concurrency, lease: 1h } }
+  - { key: queue, rate_limit: { requests_per_unit: 5, unit: day, algorithm: leaky_bucket, queue: { size: 9 } } }
+  - { key: warm, rate_limit: { requests_per_unit: 5, unit: day, algorithm: warm_up, warm_up: { period: 1h } } }
+";
+const KEYS: [&str; 9] =
+    ["bucket", "interval", "window", "calendar", "log", "counter", "permits", "queue", "warm"];
+
+/// The user as the page has it: `user tidegate on … +evalsha …`.
+fn rule(page: &str, start: &str) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+    let page = std::fs::read_to_string(root).unwrap();
+    let line = page.lines().find(|line| line.starts_with(start));
+    let line = line.unwrap_or_else(|| panic!("no line that starts with `{start}`"));
+    line.split_whitespace().skip(2).map(str::to_owned).collect()
+}
+
+fn set_user(redis: &Redis, rule: &[String]) {
+    let words: Vec<&str> = rule.iter().map(String::as_str).collect();
+    redis.ask(&[&["ACL", "SETUSER", "tidegate", "reset"], &words[..]].concat());
+}
+
+/// Everything that a service asks of its store.
+fn use_all(services: &Services) {
+    let ask = |path: &str, body: &str| {
+        let (status, answer) = services.all[0].http("POST", path, body);
+        let (_, answer) = answer.split_once("\r\n\r\n").unwrap();
+        assert!([200, 429].contains(&status), "{path} {body}: {answer}");
+        let answer: Value = serde_json::from_str(answer).unwrap();
+        assert_ne!(answer["source"], "fallback", "{path} {body}: {answer}");
+        answer
+    };
+    for key in KEYS {
+        let one = body("acl", &[(key, "k")], 1);
+        for _ in 0..7 {
+            ask("/v1/check", &one);
+        }
+        ask("/v1/peek", &one);
+        ask("/v1/refund", &one);
+        let mut reserve: Value = serde_json::from_str(&body("acl", &[(key, "r")], 2)).unwrap();
+        reserve["ttl"] = json!("30s");
+        let reserved = ask("/v1/reserve", &reserve.to_string());
+        let id = reserved["id"].as_str().unwrap();
+        let settled = ask(&format!("/v1/reserve/{id}/settle"), r#"{"cost":1}"#);
+        assert_eq!(settled["settled"], true, "{key}");
+        let path = format!("/v1/keys?domain=acl&descriptor={key}=k");
+        let (status, answer) = services.all[0].http("DELETE", &path, "");
+        assert_eq!(status, 200, "{answer}");
+    }
+    let all: Vec<_> = KEYS.iter().map(|key| (*key, "together")).collect();
+    ask("/v1/check", &body("acl", &all, 1));
+}
+
+/// What was refused, as Redis remembers it.
+fn refused(redis: &Redis) -> Vec<String> {
+    let log = redis.ask(&["ACL", "LOG"]);
+    let entry = |entry: &Reply| format!("{entry:?}");
+    log.list().iter().map(entry).collect()
+}
+
+#[test]
+fn a_user_with_the_documented_commands_can_do_everything_and_needs_each() {
+    let redis = Redis::start(&[]);
+    let rule = rule("operations.md", "user tidegate ");
+    set_user(&redis, &rule);
+    let store = format!("redis://tidegate:secret@127.0.0.1:{}", redis.port);
+    let services = Services::start(1, &store, RULES, &["--store-deadline", "20s"]);
+    use_all(&services);
+    replay(&services, &store);
+    assert_eq!(refused(&redis), [""; 0]);
+    for word in rule.iter().filter_map(|word| word.strip_prefix('+')) {
+        assert!(redis.calls(word) > 0, "{word} is allowed, and nobody has called it");
+    }
+}
+
+/// `tidegate replay` removes what it has written.
+fn replay(services: &Services, store: &str) {
+    let line = json!({ "t_ns": 1_800_000_000_000_000_000_u64, "domain": "acl",
+        "descriptors": [[["bucket", "k"]]] });
+    let mut command = services.subcommand("replay", store);
+    command.stdin(std::process::Stdio::piped());
+    let output = crate::support::run_command(command, format!("{line}\n"));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn a_cluster_needs_one_command_more() {
+    let cluster = Cluster::start();
+    let rule = rule("operations.md", "user tidegate ");
+    let more = self::rule("operations.md", "# cluster: ");
+    for master in &cluster.masters {
+        set_user(master, &[&rule[..], &more[..]].concat());
+    }
+    let store = cluster.url().replace("://", "://tidegate:secret@");
+    let services = Services::start(1, &store, RULES, &["--store-deadline", "20s"]);
+    use_all(&services);
+    for master in &cluster.masters {
+        assert_eq!(refused(master), [""; 0]);
+    }
+}

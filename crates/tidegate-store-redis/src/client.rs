@@ -1,15 +1,56 @@
 //! Connections to Redis: commands go out in one order and replies come back in the same.
+//!
+//! Each thread that asks has a connection of its own to each master ([`here`], [`link`]), driven by
+//! a task on the thread's runtime ([`driver`]), so that a command wakes nobody on another thread.
+//! What has failed is known to all threads ([`node`], [`breaker`]): a node that does not work is
+//! not asked until a probe says that it works again. Who is master of what is learnt from
+//! Sentinels ([`sentinel`]) or from the cluster ([`cluster`]).
+//!
+//! A command is sent once. Only if the server says that it did nothing, because it has not got the
+//! script or not the slot, the same command goes out again, within its deadline ([`retry`]).
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
-use tokio::sync::Mutex;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
 use crate::stats::Stats;
-use crate::target::{Shape, Target};
+use crate::target::{Address, Shape, Target};
+use crate::tls::{TlsError, TlsFiles, connector};
+
+mod breaker;
+mod cluster;
+mod dial;
+mod driver;
+mod here;
+mod link;
+mod node;
+mod queue;
+mod resp;
+mod retry;
+mod sentinel;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use dial::Dialer;
+use here::Post;
+use node::{Common, Node};
+use view::View;
+
+/// The commands that connections need by themselves, for an ACL: `AUTH` is always allowed; `SELECT`
+/// is used with a database other than 0, `ROLE` with Sentinels, `ASKING` and `CLUSTER SLOTS` in a
+/// cluster. At Sentinels: `AUTH`, `CLIENT SETNAME`, `SENTINEL GET-MASTER-ADDR-BY-NAME`.
+pub(crate) const COMMANDS: &[&str] =
+    &["auth", "select", "client|setname", "role", "script|load", "cluster|slots", "asking"];
+
+/// How often [`Client::wait_ready`] looks.
+const READY_LOOK: Duration = Duration::from_millis(10);
 
 /// How connections behave.
 #[derive(Clone, Debug)]
@@ -24,6 +65,11 @@ pub(crate) struct ClientOptions {
     /// failed works again. One for each slot that is asked for.
     pub(crate) probe: fn(prefix: &str, slot: u16) -> Command,
     pub(crate) prefix: String,
+    /// Files for TLS, where it is spoken.
+    pub(crate) tls: TlsFiles,
+    /// Who to be to Sentinels.
+    pub(crate) sentinel_username: Option<String>,
+    pub(crate) sentinel_password: Option<String>,
 }
 
 /// A command, encoded as it goes over the wire.
@@ -66,22 +112,57 @@ pub enum ClientError {
 }
 
 /// All connections of a store. Opening does not wait for a server to be there.
-#[derive(Debug)]
 pub(crate) struct Client {
+    id: u64,
     target: Target,
-    options: ClientOptions,
-    stats: Arc<Stats>,
-    connection: Mutex<Option<BufReader<TcpStream>>>,
+    common: Arc<Common>,
+    /// Who is master, and how often that has changed.
+    view: Mutex<Arc<View>>,
+    version: AtomicU64,
+    /// Nodes that are no masters yet, while slots move to them.
+    guests: Mutex<Vec<Weak<Node>>>,
 }
 
 impl Client {
     /// To be called within a tokio runtime, which outlives it and does its work in the background.
-    pub(crate) fn open(target: Target, options: ClientOptions, stats: Arc<Stats>) -> Arc<Self> {
-        Arc::new(Self { target, options, stats, connection: Mutex::default() })
-    }
-
-    pub(crate) async fn wait_ready(&self, at_most: Duration) -> bool {
-        at_most.is_zero()
+    pub(crate) fn open(
+        target: Target,
+        options: ClientOptions,
+        stats: Arc<Stats>,
+    ) -> Result<Arc<Self>, TlsError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let dialer = Dialer {
+            tls: target.tls.then(|| connector(&options.tls)).transpose()?,
+            username: target.username.clone(),
+            password: target.password.clone(),
+            database: target.database,
+            masters_only: matches!(target.shape, Shape::Sentinel { .. }),
+        };
+        let background = Handle::current();
+        let look_again = Notify::new();
+        let client = Arc::new(Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            target,
+            common: Arc::new(Common { options, stats, dialer, background, look_again }),
+            view: Mutex::default(),
+            version: AtomicU64::new(0),
+            guests: Mutex::default(),
+        });
+        let background = &client.common.background;
+        match &client.target.shape {
+            Shape::Single => {
+                if let Some(address) = client.target.addresses.first() {
+                    client.change_view(|_| Some(View::of_one(client.new_node(address, 0))));
+                }
+            }
+            Shape::Sentinel { master } => {
+                background.spawn(sentinel::follow(Arc::downgrade(&client), master.clone()));
+            }
+            Shape::Cluster => {
+                background.spawn(cluster::follow(Arc::downgrade(&client)));
+            }
+        }
+        Ok(client)
     }
 
     /// Whether commands have to be for keys of one slot each.
@@ -92,62 +173,127 @@ impl Client {
     /// Sends a command and waits for its reply, until its deadline at the longest. Whoever stops
     /// waiting does not undo it.
     pub(crate) async fn run(&self, command: Command) -> Result<Reply, ClientError> {
-        let mut place = self.connection.lock().await;
-        let lost = |error: std::io::Error| ClientError::Lost(error.to_string());
-        if place.is_none() {
-            let stream = TcpStream::connect(&self.target.addresses[0]).await.map_err(lost)?;
-            stream.set_nodelay(true).map_err(lost)?;
-            *place = Some(BufReader::new(stream));
-        }
-        let Some(connection) = place.as_mut() else { return Err(ClientError::Down) };
-        self.stats.sent.add(1);
-        connection.get_mut().write_all(&command.bytes).await.map_err(lost)?;
-        let reply = Box::pin(read(connection)).await.map_err(lost)?;
-        match reply {
-            Err(ClientError::Reply(text)) if text.starts_with("NOSCRIPT") => {
-                let script = self.options.script;
-                let load = format!(
-                    "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${}\r\n{script}\r\n",
-                    script.len()
-                );
-                connection.get_mut().write_all(load.as_bytes()).await.map_err(lost)?;
-                Box::pin(read(connection)).await.map_err(lost)??;
-                connection.get_mut().write_all(&command.bytes).await.map_err(lost)?;
-                Box::pin(read(connection)).await.map_err(lost)?
+        let deadline = self.deadline();
+        let post = Post { bytes: &command.bytes, deadline, before: None };
+        let mut waiting = here::post(self, command.slot, &post)?;
+        match (&mut waiting).await {
+            Err(ClientError::Reply(text)) if retry::is_worth(&text) => {
+                Box::pin(self.run_again(&command.bytes, deadline, waiting, text)).await
             }
-            other => other,
+            result => result,
         }
+    }
+
+    /// Sends a command to every master, in the order of their addresses.
+    pub(crate) async fn run_everywhere(&self, bytes: &[u8]) -> Vec<Result<Reply, ClientError>> {
+        let deadline = self.deadline();
+        let (_, view) = self.view();
+        if view.masters.is_empty() {
+            return vec![Err(ClientError::Down)];
+        }
+        let post = Post { bytes, deadline, before: None };
+        let all: Vec<_> =
+            view.masters.iter().map(|master| here::post_to(self, master, &post)).collect();
+        let mut replies = Vec::with_capacity(all.len());
+        for waiting in all {
+            replies.push(match waiting {
+                Err(error) => Err(error),
+                Ok(mut waiting) => match (&mut waiting).await {
+                    Err(ClientError::Reply(text)) if retry::is_worth(&text) => {
+                        Box::pin(self.run_again(bytes, deadline, waiting, text)).await
+                    }
+                    result => result,
+                },
+            });
+        }
+        replies
+    }
+
+    /// Waits until all masters are known and answer, for so long at the most. Whether they do.
+    pub(crate) async fn wait_ready(&self, at_most: Duration) -> bool {
+        let end = Instant::now() + at_most;
+        loop {
+            if self.is_ready().await {
+                return true;
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            sleep(READY_LOOK).await;
+        }
+    }
+
+    async fn is_ready(&self) -> bool {
+        let (_, view) = self.view();
+        if !view.is_whole() {
+            return false;
+        }
+        let options = &self.common.options;
+        for master in &view.masters {
+            let probe = (options.probe)(&options.prefix, master.slot());
+            if self.run(probe).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What is wrong, if anything is known to be.
+    pub(crate) fn why_down(&self) -> Option<String> {
+        let (_, view) = self.view();
+        let why = |node: &Arc<Node>| Some(format!("{}: {}", node.address, node.why_down()?));
+        match view.masters.is_empty() {
+            true => Some("it is not known yet who is master".to_owned()),
+            false => view.masters.iter().find_map(why),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.common.options.deadline
+    }
+
+    /// Who is master at present, and the version of that.
+    fn view(&self) -> (u64, Arc<View>) {
+        let view = self.view.lock();
+        (self.version(), Arc::clone(&view))
+    }
+
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Others are masters from now on, if `change` says so of those who are. It is called under a
+    /// lock, so that of two who learn something at once neither undoes what the other one did.
+    fn change_view(&self, change: impl FnOnce(&View) -> Option<View>) {
+        let mut place = self.view.lock();
+        let Some(new) = change(&place) else { return };
+        let new = Arc::new(new);
+        let old = std::mem::replace(&mut *place, Arc::clone(&new));
+        self.version.fetch_add(1, Ordering::AcqRel);
+        drop(place);
+        for node in &old.masters {
+            if !new.masters.iter().any(|master| master.id == node.id) {
+                node.retire();
+            }
+        }
+    }
+
+    fn new_node(&self, address: &Address, slot: u16) -> Arc<Node> {
+        Node::new(address.clone(), &self.common, slot)
     }
 }
 
-async fn read(
-    connection: &mut BufReader<TcpStream>,
-) -> std::io::Result<Result<Reply, ClientError>> {
-    let mut line = String::new();
-    connection.read_line(&mut line).await?;
-    let line = line.trim_end();
-    let (kind, rest) = line.split_at_checked(1).unwrap_or(("", ""));
-    let number = rest.parse::<i64>().unwrap_or(0);
-    Ok(Ok(match kind {
-        "+" => Reply::Bulk(Bytes::copy_from_slice(rest.as_bytes())),
-        "-" => return Ok(Err(ClientError::Reply(rest.to_owned()))),
-        ":" => Reply::Integer(number),
-        "$" if number < 0 => Reply::Null,
-        "$" => {
-            let mut bytes = vec![0; usize::try_from(number).unwrap_or(0) + 2];
-            connection.read_exact(&mut bytes).await?;
-            bytes.truncate(bytes.len() - 2);
-            Reply::Bulk(bytes.into())
-        }
-        "*" => {
-            let mut all = Vec::new();
-            for _ in 0..number {
-                if let Ok(reply) = Box::pin(read(connection)).await? {
-                    all.push(reply);
-                }
-            }
-            Reply::Array(all)
-        }
-        _ => return Err(std::io::ErrorKind::InvalidData.into()),
-    }))
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.view.get_mut().masters.iter().for_each(|node| node.retire());
+        self.guests.get_mut().iter().filter_map(Weak::upgrade).for_each(|node| node.retire());
+        self.common.look_again.notify_one();
+        here::forget(self.id);
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("target", &self.target).finish_non_exhaustive()
+    }
 }

@@ -16,6 +16,7 @@ mod script;
 mod stats;
 mod store;
 mod target;
+mod tls;
 
 pub use client::ClientError;
 pub use stats::{RedisStats, Timing};

@@ -20,6 +20,7 @@ use crate::handles::{Handles, serial_of};
 use crate::script::SCRIPT;
 use crate::stats::{RedisStats, Stats};
 use crate::target::Target;
+use crate::tls::{TlsError, TlsFiles};
 
 /// How many bytes a prefix may have: every key has them.
 const PREFIX_BYTES_MAX: usize = 128;
@@ -94,8 +95,8 @@ pub enum OpenError {
     )]
     Prefix(String),
     /// The files for TLS cannot be used.
-    #[error("TLS to Redis cannot be set up: {0}")]
-    Tls(String),
+    #[error("TLS to Redis cannot be set up")]
+    Tls(#[from] TlsError),
 }
 
 /// Redis could not answer, and the store is to say so.
@@ -158,8 +159,11 @@ impl RedisStore {
             script: SCRIPT,
             probe: engine::probe,
             prefix: options.prefix.clone(),
+            tls: TlsFiles { ca: options.tls_ca, certificate: options.tls_certificate },
+            sentinel_username: options.sentinel_username,
+            sentinel_password: options.sentinel_password,
         };
-        let client = Client::open(options.target, client_options, Arc::clone(&stats));
+        let client = Client::open(options.target, client_options, Arc::clone(&stats))?;
         let home = Handle::current();
         if options.time == TimeSource::Redis {
             let member = Member::new(&client, Arc::clone(&stats), &options.prefix);

@@ -1,0 +1,5 @@
+//! Tests against real servers, each with its own.
+
+mod resp;
+mod single;
+mod support;

@@ -1,7 +1,7 @@
 //! What a decision costs Redis: the commands that the store sends, sent again by the same client
 //! and in the same way as a plain GCRA script.
 
-use tidegate_core::{Inherit, Limit, LimitSpec, Rate, Timestamp};
+use tidegate_core::{Inherit, Limit, LimitSpec, Rate, Refill, Timestamp};
 use tidegate_store::{Answer, Call, Item, Op, Store as _};
 use tidegate_store_redis::{RedisOptions, RedisStore};
 
@@ -20,9 +20,12 @@ fn limits() -> Vec<(&'static str, LimitSpec)> {
     let window = Rate::per_day(burst);
     vec![
         ("token bucket", Limit::token_bucket(slow).burst(burst)),
-        ("token bucket, refill at intervals", Limit::interval_bucket(slow).burst(burst)),
+        (
+            "token bucket, refill at intervals",
+            Limit::token_bucket(slow).burst(burst).refill(Refill::Interval),
+        ),
         ("leaky bucket", Limit::leaky_bucket(slow).burst(burst)),
-        ("leaky bucket with a queue", Limit::queue(slow, burst)),
+        ("leaky bucket with a queue", Limit::leaky_queue(slow, burst)),
         ("GCRA", Limit::gcra(slow).burst(burst)),
         ("fixed window", Limit::fixed_window(window)),
         ("sliding window counter", Limit::sliding_counter(window)),
@@ -110,7 +113,8 @@ fn capture(address: &str, spec: &LimitSpec) -> Vec<Vec<u8>> {
     // The first one may find that the script is not there.
     check();
     let heard = overhear(address, "EVALSHA", check);
-    let ours: Vec<_> = heard.into_iter().filter(|words| words.iter().any(|w| has_place(w))).collect();
+    let ours: Vec<_> =
+        heard.into_iter().filter(|words| words.iter().any(|w| has_place(w))).collect();
     assert_eq!(ours.len(), 1, "one command for one check");
     ours.into_iter().next().expect("one")
 }

@@ -21,13 +21,18 @@ domain: bench
 descriptors:
   - key: user
     rate_limit: { requests_per_unit: 4000000000, unit: hour }
+  - { key: ip, rate_limit: { requests_per_unit: 4000000000, unit: hour, algorithm: token_bucket } }
+  - { key: plan, rate_limit: { requests_per_unit: 4000000000, unit: day, algorithm: gcra } }
+  - { key: path, rate_limit: { requests_per_unit: 4000000000, unit: hour, algorithm: sliding_window_counter } }
+  - { key: host, rate_limit: { requests_per_unit: 4000000000, unit: day, algorithm: leaky_bucket } }
 ";
 
 /// Serves until the process is killed.
-pub(super) fn serve(server: &str) {
+pub(super) fn serve(server: &str, store: Option<&str>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         match server {
+            "tidegate-fleet" => tidegate(|config, any| config.grpc = any).await,
             "tidegate-grpc" => tidegate(|config, any| config.grpc = any).await,
             "tidegate-http" => tidegate(|config, any| config.http = any).await,
             "tidegate-resp" => tidegate(|config, any| config.resp = any).await,

@@ -52,7 +52,7 @@ pub(super) fn run(length: Length) {
                 // Every key is there once, so that nobody is measured at making them.
                 load(&redis.address, &rival.commands, 1, 50, rival.commands.len());
                 let before = cpu_us(&redis.address);
-                let total = length.requests();
+                let total = length.requests() / 5;
                 load(&redis.address, &rival.commands, CONNECTIONS, pipeline, total);
                 rounds.push((cpu_us(&redis.address) - before) / total as f64);
             }

@@ -130,16 +130,32 @@ impl Decision {
         }
     }
 
-    /// What is said of a limit that was not asked, because another one was known to refuse: nothing
-    /// is known of what remains, and it must not be told.
+    /// The word of a limit that was not asked, because another one is known to refuse the request
+    /// ([`Source::DenialCache`]): it has nothing against it, and nobody knows what remains.
+    ///
+    /// ```
+    /// use tidegate_core::{Decision, Source, join};
+    ///
+    /// let refusal =
+    ///     Decision { remaining: 3, source: Source::DenialCache, ..Decision::without_state(false, 5) };
+    /// let joined = join(false, [&Decision::unasked(10), &refusal]);
+    /// assert_eq!(joined.map(|joined| joined.remaining), Some(3));
+    /// ```
     pub const fn unasked(limit: u64) -> Self {
         Self { source: Source::DenialCache, ..Self::without_state(true, limit) }
+    }
+
+    /// Whether the limit [was not asked](Self::unasked): `remaining` says nothing then.
+    #[inline]
+    pub const fn is_unasked(&self) -> bool {
+        self.allowed && matches!(self.source, Source::DenialCache)
     }
 }
 
 /// The decisions of several limits on one request, being joined into the one to act on.
 ///
-/// Remaining is the least, retry the longest of those that refuse, reset and delay the longest.
+/// Remaining is the least of those that were asked, retry the longest of those that refuse, reset
+/// and delay the longest.
 /// That retry is exact where waiting only helps, which is everywhere but with soft limits and
 /// `initial`: there a limit may admit earlier and refuse again later.
 ///
@@ -243,14 +259,20 @@ impl Joint {
     /// The first decision.
     #[inline(always)]
     pub fn new(first: &Decision) -> Self {
-        Self { joined: *first, speaker: Speaker::new(first) }
+        let mut joint = Self { joined: *first, speaker: Speaker::new(first) };
+        if first.is_unasked() {
+            joint.joined.remaining = u64::MAX;
+        }
+        joint
     }
 
     /// One more.
     #[inline(always)]
     pub fn add(&mut self, part: &Decision) {
         let joined = &mut self.joined;
-        joined.remaining = joined.remaining.min(part.remaining);
+        if !part.is_unasked() {
+            joined.remaining = joined.remaining.min(part.remaining);
+        }
         if part.retry != Retry::Now {
             joined.retry = joined.retry.max(part.retry);
         }

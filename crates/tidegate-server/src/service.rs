@@ -130,7 +130,7 @@ impl Service {
                 let Outcome { .. } = self.limits.store().apply_now(&call, &mut answers);
                 answers[0].decision
             }
-            cost => self.limits.store().check_one(&item, cost, now),
+            cost => self.limits.store().check_one_now(&item, cost, now),
         };
         self.metrics.decided_with(front_end, name, cost, &decision);
         self.metrics.took(front_end, self.limits.now().since(now));

@@ -41,6 +41,7 @@ mod view;
 use dial::Dialer;
 use here::Post;
 use node::{Common, Node};
+use sentinel::Sentinels;
 use view::View;
 
 /// The commands that connections need by themselves, for an ACL: `AUTH` is always allowed; `SELECT`
@@ -138,31 +139,51 @@ impl Client {
             database: target.database,
             masters_only: matches!(target.shape, Shape::Sentinel { .. }),
         };
-        let background = Handle::current();
-        let look_again = Notify::new();
         let client = Arc::new(Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             target,
-            common: Arc::new(Common { options, stats, dialer, background, look_again }),
+            common: Arc::new(Common {
+                options,
+                stats,
+                dialer,
+                background: Handle::current(),
+                look_again: Notify::new(),
+                hint: Mutex::default(),
+                trouble: Mutex::default(),
+            }),
             view: Mutex::default(),
             version: AtomicU64::new(0),
             guests: Mutex::default(),
         });
-        let background = &client.common.background;
-        match &client.target.shape {
+        client.begin();
+        Ok(client)
+    }
+
+    /// Begins to find out who is master.
+    fn begin(self: &Arc<Self>) {
+        let (weak, common) = (Arc::downgrade(self), Arc::clone(&self.common));
+        let addresses = self.target.addresses.clone();
+        match &self.target.shape {
             Shape::Single => {
-                if let Some(address) = client.target.addresses.first() {
-                    client.change_view(|_| Some(View::of_one(client.new_node(address, 0))));
-                }
+                let node = addresses.first().map(|address| self.new_node(address, 0));
+                self.change_view(|_| node.map(View::of_one));
             }
             Shape::Sentinel { master } => {
-                background.spawn(sentinel::follow(Arc::downgrade(&client), master.clone()));
+                let options = &common.options;
+                let dialer = Dialer {
+                    tls: common.dialer.tls.clone(),
+                    username: options.sentinel_username.clone(),
+                    password: options.sentinel_password.clone(),
+                    database: 0,
+                    masters_only: false,
+                };
+                let sentinels = Sentinels { addresses, dialer, master: master.clone() };
+                self.common.background.spawn(sentinel::follow(weak, common, sentinels));
             }
             Shape::Cluster => {
-                background.spawn(cluster::follow(Arc::downgrade(&client)));
+                self.common.background.spawn(cluster::follow(weak, common, addresses));
             }
         }
-        Ok(client)
     }
 
     /// Whether commands have to be for keys of one slot each.
@@ -243,7 +264,10 @@ impl Client {
         let (_, view) = self.view();
         let why = |node: &Arc<Node>| Some(format!("{}: {}", node.address, node.why_down()?));
         match view.masters.is_empty() {
-            true => Some("it is not known yet who is master".to_owned()),
+            true => {
+                let trouble = self.common.trouble.lock().clone();
+                Some(trouble.unwrap_or_else(|| "it is not known yet who is master".to_owned()))
+            }
             false => view.masters.iter().find_map(why),
         }
     }

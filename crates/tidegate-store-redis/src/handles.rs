@@ -8,7 +8,8 @@ use parking_lot::RwLock;
 use tidegate_core::{Inherit, Limit};
 use tidegate_store::{RegisterError, Registered};
 
-use crate::engine::{Attached, Engine};
+use crate::engine::Engine;
+use crate::terms::Attached;
 
 /// How many different limits are known at the most.
 const LIMITS_MAX: usize = 1 << 20;
@@ -71,13 +72,6 @@ impl Handles {
         known.by_id.entry(id.into()).or_default().push(Arc::clone(&handle));
         known.count += 1;
         Ok(handle)
-    }
-
-    /// The handle itself, of a limit that is known.
-    pub(crate) fn of(&self, limit: &Registered) -> Option<Arc<Registered>> {
-        let known = self.known.read();
-        let all = known.by_id.get(limit.id())?;
-        all.iter().find(|it| std::ptr::eq(&***it, limit)).cloned()
     }
 
     /// Forgets those that nobody else has, and gives back the others.

@@ -11,14 +11,16 @@ mod fleet;
 mod handles;
 mod key;
 mod keyed;
-mod resp;
 mod script;
 mod stats;
 mod store;
+mod tag;
 mod target;
+mod terms;
 mod tls;
 
 pub use client::ClientError;
+pub use fleet::Note;
 pub use stats::{RedisStats, Timing};
 pub use store::{OpenError, RedisError, RedisOptions, RedisStore, TimeSource};
 pub use target::{Target, TargetError};

@@ -125,6 +125,8 @@ pub struct RedisStats {
     pub breakers_open: u64,
     /// How often a node was found to have failed.
     pub breakers_opened: u64,
+    /// Why a node is not asked at present.
+    pub down_because: Option<String>,
     /// How often a server was given the script.
     pub scripts_loaded: u64,
     /// Calls that Redis did not answer, by kind.
@@ -189,6 +191,7 @@ impl Stats {
             reconnects: self.reconnects.get(),
             breakers_open: self.breakers_open.get(),
             breakers_opened: self.breakers_opened.get(),
+            down_because: None,
             scripts_loaded: self.scripts_loaded.get(),
             errors: errors.map(|(kind, count)| (kind, count.get())).into(),
             denial_hits: self.denial_hits.get(),

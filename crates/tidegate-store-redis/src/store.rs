@@ -9,18 +9,18 @@ use tidegate_store::{
     Answer, Call, Holding, Mode, OnError, Op, Outcome, RegisterError, Registered, Store,
 };
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::denial::{Denials, has_to_be_asked, may_be_remembered};
-use crate::engine::{self, Engine, Seen};
+use crate::engine::{Engine, Seen};
 use crate::fallback::Fallback;
-use crate::fleet::Member;
+use crate::fleet::{Board, Member, Note};
 use crate::handles::{Handles, serial_of};
-use crate::script::SCRIPT;
+use crate::script::{SCRIPT, probe};
 use crate::stats::{RedisStats, Stats};
 use crate::target::Target;
-use crate::tls::{TlsError, TlsFiles};
+use crate::tls::TlsFiles;
 
 /// How many bytes a prefix may have: every key has them.
 const PREFIX_BYTES_MAX: usize = 128;
@@ -95,8 +95,8 @@ pub enum OpenError {
     )]
     Prefix(String),
     /// The files for TLS cannot be used.
-    #[error("TLS to Redis cannot be set up")]
-    Tls(#[from] TlsError),
+    #[error("TLS to Redis cannot be set up: {0}")]
+    Tls(String),
 }
 
 /// Redis could not answer, and the store is to say so.
@@ -134,6 +134,8 @@ struct Inner {
     handles: Handles,
     denials: Denials,
     fallback: Fallback,
+    board: Arc<Board>,
+    changes: watch::Receiver<u64>,
     stats: Arc<Stats>,
     is_strict: bool,
     /// Where work goes on that nobody waits for, and how much of it there may be.
@@ -157,16 +159,19 @@ impl RedisStore {
             deadline: options.deadline,
             in_flight_max: options.in_flight_max,
             script: SCRIPT,
-            probe: engine::probe,
+            probe,
             prefix: options.prefix.clone(),
             tls: TlsFiles { ca: options.tls_ca, certificate: options.tls_certificate },
             sentinel_username: options.sentinel_username,
             sentinel_password: options.sentinel_password,
         };
-        let client = Client::open(options.target, client_options, Arc::clone(&stats))?;
+        let client = Client::open(options.target, client_options, Arc::clone(&stats))
+            .map_err(|error| OpenError::Tls(error.to_string()))?;
         let home = Handle::current();
+        let board = Arc::new(Board::new(&options.prefix));
+        let (changed, changes) = watch::channel(0);
         if options.time == TimeSource::Redis {
-            let member = Member::new(&client, Arc::clone(&stats), &options.prefix);
+            let member = Member::new(&client, Arc::clone(&stats), Arc::clone(&board), changed);
             home.spawn(member.live());
         }
         // What was refused at one time says nothing of another that the caller makes up.
@@ -182,6 +187,8 @@ impl RedisStore {
             handles: Handles::default(),
             denials: Denials::new(options.denial_keys_max, denial_max_age),
             fallback: Fallback::new(Arc::clone(&stats)),
+            board,
+            changes,
             stats,
             is_strict: options.strict,
             home,
@@ -193,12 +200,48 @@ impl RedisStore {
     /// What there is to see of it.
     pub fn stats(&self) -> RedisStats {
         self.inner.stats.denial_entries.set(self.inner.denials.len() as u64);
-        self.inner.stats.read()
+        RedisStats { down_because: self.inner.client.why_down(), ..self.inner.stats.read() }
     }
 
     /// Waits until Redis answers, for so long at the most. Whether it does.
     pub async fn wait_ready(&self, at_most: Duration) -> bool {
         self.inner.client.wait_ready(at_most).await
+    }
+
+    /// Lets all processes of this store know something for a while: they find it in
+    /// [`notes`](Self::notes) within about a second. One of the same name is replaced. Whether
+    /// there was room for it.
+    ///
+    /// # Errors
+    /// If Redis could not answer.
+    pub async fn put_note(
+        &self,
+        name: &[u8],
+        text: &[u8],
+        ttl: Duration,
+    ) -> Result<bool, RedisError> {
+        self.inner.board.put(&self.inner.client, name, text, ttl).await
+    }
+
+    /// Takes a note back. Whether it was there.
+    ///
+    /// # Errors
+    /// If Redis could not answer.
+    pub async fn remove_note(&self, name: &[u8]) -> Result<bool, RedisError> {
+        self.inner.board.remove(&self.inner.client, name).await
+    }
+
+    /// All notes that hold.
+    ///
+    /// # Errors
+    /// If Redis could not answer.
+    pub async fn notes(&self) -> Result<Vec<Note>, RedisError> {
+        self.inner.board.all(&self.inner.client).await
+    }
+
+    /// A number that changes when notes do, as far as is known here.
+    pub fn notes_changed(&self) -> watch::Receiver<u64> {
+        self.inner.changes.clone()
     }
 
     /// Removes all keys that begin with the prefix: for replays and tests, which have one of their

@@ -53,6 +53,27 @@ pub trait Store: Send + Sync {
         answers: &mut [Answer],
     ) -> impl Future<Output = Result<Outcome, Self::Error>> + Send;
 
+    /// The most common call, one limit and nothing else: [`Op::Check`] for one item.
+    fn check_one(
+        &self,
+        item: &Item<'_>,
+        cost: u64,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Decision, Self::Error>> + Send {
+        async move {
+            let mut answers = [Answer::default()];
+            let items = std::slice::from_ref(item);
+            self.apply(&Call::new(Op::Check, items, cost, now), &mut answers).await?;
+            Ok(answers[0].decision)
+        }
+    }
+
+    /// Whether somebody may have to be waited for. Who has several calls to make that do not depend
+    /// on each other then makes them side by side.
+    fn waits(&self) -> bool {
+        true
+    }
+
     /// Decides a call like [`Op::Check`], and remembers under `id` what it took, so that it can be
     /// settled from anywhere within `ttl`. Past that it stays consumed.
     ///
@@ -82,7 +103,8 @@ pub trait Store: Send + Sync {
     fn settle_soon(&self, holding: Holding, cost: u64, now: Timestamp);
 }
 
-/// A store in this process, which answers without waiting for anybody.
+/// A store in this process, which answers without waiting for anybody: what its futures come to,
+/// they come to when they are first polled.
 pub trait LocalStore: Store {
     /// [`Store::apply`] at once.
     fn apply_now(&self, call: &Call<'_>, answers: &mut [Answer]) -> Outcome;
@@ -105,8 +127,8 @@ pub trait LocalStore: Store {
     /// As there.
     fn settle_now(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, Self::Error>;
 
-    /// The most common call, one limit and nothing else: [`Op::Check`] for one item.
-    fn check_one(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
+    /// [`Store::check_one`] at once.
+    fn check_one_now(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
         let mut answers = [Answer::default()];
         let items = std::slice::from_ref(item);
         self.apply_now(&Call::new(Op::Check, items, cost, now), &mut answers);
@@ -339,6 +361,19 @@ impl<S: Store> Store for Arc<S> {
         S::apply(self, call, answers)
     }
 
+    fn check_one(
+        &self,
+        item: &Item<'_>,
+        cost: u64,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Decision, Self::Error>> + Send {
+        S::check_one(self, item, cost, now)
+    }
+
+    fn waits(&self) -> bool {
+        S::waits(self)
+    }
+
     fn reserve(
         &self,
         call: &Call<'_>,
@@ -382,8 +417,8 @@ impl<S: LocalStore> LocalStore for Arc<S> {
         S::settle_now(self, id, cost, now)
     }
 
-    fn check_one(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
-        S::check_one(self, item, cost, now)
+    fn check_one_now(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
+        S::check_one_now(self, item, cost, now)
     }
 
     fn check_all(

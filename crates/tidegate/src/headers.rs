@@ -190,8 +190,12 @@ impl Headers {
 }
 
 /// When a refused client may come back, in seconds rounded up; `None` if nobody can tell, if it
-/// never may, or if it was not refused.
+/// never may, or if it was not refused. Who was refused [because nobody could be
+/// asked](Verdict::is_unanswered) may try again in a second.
 pub fn retry_after(verdict: &Verdict) -> Option<u64> {
+    if verdict.is_unanswered() {
+        return Some(1);
+    }
     match verdict.reported()?.decision.retry {
         Retry::After(wait) if !verdict.allowed => Some(seconds_up(wait).max(1)),
         _ => None,
@@ -205,7 +209,7 @@ pub fn write_problem(out: &mut String, verdict: &Verdict, status: u16) {
         limits.filter(|it| !it.decision.allowed && it.decision.source != Source::Shadow)
     };
     let is_blocked = refusing().any(Answered::is_block);
-    let is_closed = is_closed(verdict);
+    let is_closed = verdict.is_unanswered();
     let (kind, title) = match () {
         () if verdict.denied_by.is_some() => ("about:blank", "Too Many Requests"),
         () if is_closed => (
@@ -237,12 +241,6 @@ pub fn write_problem(out: &mut String, verdict: &Verdict, status: u16) {
         let _ = write!(out, ",\"retry_after_seconds\":{wait}");
     }
     out.push('}');
-}
-
-/// Whether a refusal is no limit's doing: nobody could be asked, and the answer is no.
-pub fn is_closed(verdict: &Verdict) -> bool {
-    let source = verdict.reported().map(|answered| answered.decision.source);
-    !verdict.allowed && source == Some(Source::Fallback)
 }
 
 fn detail(verdict: &Verdict, is_blocked: bool, is_closed: bool) -> String {

@@ -98,8 +98,8 @@ pub use tidegate_core::{
 pub use tidegate_rules as rules;
 pub use tidegate_store::{
     Answer, Call, HeldPart, Holding, Item, LiveKey, LocalStore, MemoryBuilder, MemoryError,
-    MemoryStats, MemoryStore, Mode, OnFull, Op, Outcome, RegisterError, Registered, Restored,
-    SnapshotError, Store,
+    MemoryStats, MemoryStore, Mode, OnError, OnFull, Op, Outcome, RegisterError, Registered,
+    Restored, SnapshotError, Store,
 };
 #[cfg(feature = "rules")]
 pub use verdict::{Answered, Verdict};

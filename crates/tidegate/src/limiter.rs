@@ -6,7 +6,7 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 use tidegate_core::{Ask, Decision, Inherit, LimitSpec, Retry, Timestamp, join};
 use tidegate_store::{
-    Answer, Call, Holding, Item, LocalStore, MemoryStore, Op, Outcome, Registered, Store,
+    Answer, Call, Holding, Item, LocalStore, MemoryStore, OnError, Op, Outcome, Registered, Store,
 };
 
 use crate::clock::{Clock, SystemClock};
@@ -128,6 +128,13 @@ impl<S, F> LimiterBuilder<S, F> {
         self
     }
 
+    /// What the limits answer when a store that others share cannot: yes if not said.
+    #[must_use]
+    pub fn on_store_error(mut self, on_error: OnError) -> Self {
+        self.limits = self.limits.on_store_error(on_error);
+        self
+    }
+
     /// Keeps counters in this store.
     #[must_use]
     pub fn store<T>(self, store: T) -> LimiterBuilder<T, F> {
@@ -185,7 +192,7 @@ impl<S: Store, C: Clock, F: FnOnce() -> C> LimiterBuilder<S, F> {
     /// given.
     pub fn build_on(self) -> Result<Limiter<S, C>, BuildError> {
         let Some(store) = self.store else { return Err(BuildError::NoStore) };
-        let policy = Policy::register(&store, self.limits, Inherit::Used)?;
+        let policy = Policy::register(&store, self.limits, Inherit::Used, OnError::default())?;
         Ok(Limiter {
             shared: Arc::new(Shared {
                 store,
@@ -255,7 +262,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// # Errors
     /// As for building; the limits then stay as they were.
     pub fn replace(&self, limits: impl Into<Limits>, inherit: Inherit) -> Result<(), BuildError> {
-        let policy = Policy::register(&self.shared.store, limits.into(), inherit)?;
+        let on_error = self.shared.policy.get().on_error;
+        let policy = Policy::register(&self.shared.store, limits.into(), inherit, on_error)?;
         self.shared.policy.replace(policy);
         // There may be room now where there was none.
         self.shared.waiting.wake_all();
@@ -375,7 +383,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
         if let ([key], None) = (parts, &self.observer) {
             let plain = self.policy.plain();
             if let [only] = plain {
-                return self.store.check_one(&Item::new(key, only), cost, self.clock.now());
+                return self.store.check_one_now(&Item::new(key, only), cost, self.clock.now());
             }
             if !plain.is_empty() {
                 return self.store.check_all(key, plain, cost, self.clock.now());
@@ -437,10 +445,14 @@ impl<S: Store, C: Clock> Shared<S, C> {
 impl<S: Store, C: Clock> Shared<S, C> {
     /// Asks again for the permits that somebody holds, and for nothing else.
     pub(crate) async fn renew(&self, holding: &Holding) -> Result<bool, S::Error> {
+        let on_error = self.policy.get().on_error;
         let items: Items<'_> = holding
             .parts
             .iter()
-            .map(|part| Item { factor: part.factor, ..Item::new(&part.key, &part.limit) })
+            .map(|part| {
+                let factor = part.factor;
+                Item { factor, on_error, ..Item::new(&part.key, &part.limit) }
+            })
             .collect();
         let (cost, holder, now) = (holding.cost, holding.holder, self.clock.now());
         let call = Call { op: Op::Check, items: &items, cost, now, holder };

@@ -73,8 +73,11 @@ pub fn headers(verdict: &Verdict, answered: &Answered) -> [u64; 3] {
 }
 
 /// The seconds of a `Retry-After` for what was refused: rounded up, so that whoever waits so long
-/// does not come early, and at least one.
+/// does not come early, and at least one. One also where nobody could be asked.
 pub fn retry_after(verdict: &Verdict) -> Option<u64> {
+    if verdict.is_unanswered() {
+        return Some(1);
+    }
     match verdict.decision?.retry {
         Retry::After(wait) => Some(whole_seconds(wait)),
         Retry::Now | Retry::Never | Retry::Unknown => None,

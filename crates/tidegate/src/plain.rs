@@ -7,10 +7,10 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 use tidegate_core::{Decision, Timestamp, join};
 use tidegate_rules::{Found, Met, Reached};
-use tidegate_store::{Item, LocalStore, Op};
+use tidegate_store::{Item, Op};
 
 use crate::armed::Armed;
-use crate::rule_limiter::{Modes, Query};
+use crate::rule_limiter::{Modes, Query, Way, on_error};
 use crate::verdict::{Answered, By, Verdict};
 
 /// The limit that a request meets, if it is the only one, and nothing else comes into it: no limit
@@ -40,24 +40,26 @@ fn cost_of(met: &Met<'_>, query: &Query<'_>) -> u64 {
 
 /// Checks that limit.
 #[inline]
-pub(crate) fn check_only<'r, S: LocalStore>(
-    store: &S,
+pub(crate) async fn check_only<'r, W: Way>(
+    way: &W,
     armed: &Arc<Armed>,
     found: &Found<'r>,
     met: &Met<'r>,
     query: &Query<'_>,
     now: Timestamp,
-) -> Verdict {
+) -> Result<Verdict, W::Error> {
     let calendar = armed.calendars[met.index as usize].as_ref();
     let item = Item {
         factor: met.rule.cost.into(),
         windows: calendar.map(|calendar| calendar.windows(now)),
+        on_error: on_error(met.rule),
         ..Item::new(found.key(met), &armed.handles[met.index as usize])
     };
-    let decision = Decision { rule: 0, ..store.check_one(&item, cost_of(met, query), now) };
+    let decision = way.check_one(&item, cost_of(met, query), now).await?;
+    let decision = Decision { rule: 0, ..decision };
     let limits: SmallVec<[Answered; 4]> =
         smallvec![Answered { descriptor: met.descriptor, decision, by: By::Rule(met.index) }];
-    Verdict {
+    Ok(Verdict {
         allowed: decision.allowed,
         granted: if decision.allowed { query.cost } else { 0 },
         decision: join(decision.allowed, [&decision]),
@@ -67,5 +69,9 @@ pub(crate) fn check_only<'r, S: LocalStore>(
         denied_by: None,
         now,
         armed: Arc::clone(armed),
-    }
+    })
 }
+
+/// The short way and the general way of a request decide alike.
+#[cfg(test)]
+mod tests;

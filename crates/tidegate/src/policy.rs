@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_core::{Inherit, LimitError, LimitSpec, Timestamp};
-use tidegate_store::{Item, RegisterError, Registered, Store};
+use tidegate_store::{Item, OnError, RegisterError, Registered, Store};
 
 use crate::calendar::Calendar;
 
@@ -57,6 +57,7 @@ pub enum BuildError {
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     drafts: Vec<Draft>,
+    on_error: Option<OnError>,
 }
 
 #[derive(Clone, Debug)]
@@ -88,6 +89,14 @@ impl Limits {
         self
     }
 
+    /// What all of them answer when a store that others share cannot: yes if not said. Limits that
+    /// replace others answer as those did if they do not say.
+    #[must_use]
+    pub fn on_store_error(mut self, on_error: OnError) -> Self {
+        self.on_error = Some(on_error);
+        self
+    }
+
     /// Adds a limit of so many units per day, week, month or year of a calendar.
     #[cfg(feature = "time-zones")]
     #[must_use]
@@ -110,6 +119,7 @@ pub(crate) struct Policy {
     calendars: Box<[Option<Calendar>]>,
     has_calendar: bool,
     is_plain: bool,
+    pub(crate) on_error: OnError,
 }
 
 pub(crate) type Items<'a> = SmallVec<[Item<'a>; 4]>;
@@ -117,8 +127,9 @@ pub(crate) type Items<'a> = SmallVec<[Item<'a>; 4]>;
 impl Policy {
     pub(crate) fn register<S: Store>(
         store: &S,
-        Limits { drafts }: Limits,
+        Limits { drafts, on_error }: Limits,
         inherit: Inherit,
+        on_error_before: OnError,
     ) -> Result<Self, BuildError> {
         if drafts.is_empty() {
             return Err(BuildError::NoLimits);
@@ -140,7 +151,8 @@ impl Policy {
         let calendars: Box<[_]> = drafts.into_iter().map(|draft| draft.calendar).collect();
         let has_calendar = calendars.iter().any(Option::is_some);
         let is_plain = !has_calendar && !handles.iter().any(|known| known.limit().is_concurrency());
-        Ok(Self { handles: handles.into(), calendars, has_calendar, is_plain })
+        let on_error = on_error.unwrap_or(on_error_before);
+        Ok(Self { handles: handles.into(), calendars, has_calendar, is_plain, on_error })
     }
 
     /// The limits, if none needs a calendar or a holder; otherwise none.
@@ -153,8 +165,10 @@ impl Policy {
     pub(crate) fn items<'a>(&'a self, parts: &[&'a [u8]], now: Timestamp) -> Items<'a> {
         let last = parts.last().copied().unwrap_or_default();
         let parts = parts.iter().copied().chain(std::iter::repeat(last));
-        let mut items: Items<'a> =
-            self.handles.iter().zip(parts).map(|(handle, part)| Item::new(part, handle)).collect();
+        let on_error = self.on_error;
+        let item = |(handle, part)| Item { on_error, ..Item::new(part, handle) };
+        let handles = self.handles.iter().map(|handle| &**handle);
+        let mut items: Items<'a> = handles.zip(parts).map(item).collect();
         if self.has_calendar {
             for (item, calendar) in items.iter_mut().zip(&self.calendars) {
                 item.windows = calendar.as_ref().map(|calendar| calendar.windows(now));

@@ -1,32 +1,35 @@
 //! A limiter whose limits come from rules.
 
+mod awaited;
+mod engine;
 mod excepted;
-mod reserved;
+mod overrides;
+mod planning;
+mod way;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use smallvec::SmallVec;
-use tidegate_core::{Inherit, Limit, Rate, Timestamp};
-use tidegate_rules::{Descriptor, Found, HttpRequest, Mapped, Met, Override, Rules};
-use tidegate_store::{Item, LocalStore, MemoryStore, Mode, Op, Registered, Store};
+use tidegate_core::Timestamp;
+use tidegate_rules::{Descriptor, HttpRequest, Mapped, Rules};
+use tidegate_store::{LocalStore, MemoryStore, Op, Store};
 
-use self::excepted::may_refuse;
+use self::overrides::Overrides;
+use self::planning::Wanted;
+pub(crate) use self::planning::on_error;
+pub(crate) use self::way::Way;
+use self::way::{AtOnce, at_once};
 use crate::armed::{Armed, RuleError};
 use crate::clock::{Clock, SystemClock};
 use crate::exceptions::Exceptions;
 use crate::holder::Holders;
-use crate::plain::{check_only, only_limit};
-use crate::plan::{FREE_QUOTA, NOBODY, Outcomes, Plan, sort_by_descriptor};
-use crate::verdict::{By, Verdict};
+use crate::verdict::Verdict;
 
 /// How many descriptors a request should have at the most: what is asked of a store grows with
 /// the square of it. Front ends refuse more.
 pub const DESCRIPTORS_MAX: usize = 1000;
-/// How many different limits that requests bring along may count something at once.
-const OVERRIDES_MAX: usize = 4096;
 
 /// Limits by rules: finds the limits that a request meets, and asks them all or nothing.
 ///
@@ -73,35 +76,6 @@ struct Shared<S, C> {
     holders: Holders,
     overrides: RwLock<Overrides>,
     exceptions: Exceptions,
-}
-
-/// The limits that requests have brought along, and that count something.
-#[derive(Default)]
-struct Overrides {
-    handles: HashMap<Override, Arc<Registered>>,
-    /// How many have found no room since unused ones were last looked for.
-    turned_away: usize,
-}
-
-impl Overrides {
-    /// Makes room for another one, if there is any to be had. To look for some takes a walk over
-    /// all keys, which whoever brings many limits along must not cause too often.
-    fn make_room<S: Store>(&mut self, store: &S) -> Option<()> {
-        if self.handles.len() < OVERRIDES_MAX {
-            return Some(());
-        }
-        self.turned_away += 1;
-        if self.turned_away % OVERRIDES_MAX != 1 {
-            return None;
-        }
-        let (limits, handles): (Vec<_>, Vec<_>) = self.handles.drain().unzip();
-        let names: HashMap<*const Registered, Override> =
-            handles.iter().map(Arc::as_ptr).zip(limits).collect();
-        let kept = store.forget_unused(handles);
-        let named = kept.into_iter().filter_map(|it| Some((*names.get(&Arc::as_ptr(&it))?, it)));
-        self.handles.extend(named);
-        (self.handles.len() < OVERRIDES_MAX).then_some(())
-    }
 }
 
 /// What holds for all rules.
@@ -214,65 +188,6 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         let armed = self.shared.armed.load();
         look(armed.generation, &armed.rules)
     }
-
-    /// Decides a request with any store.
-    ///
-    /// # Errors
-    /// If the store could not answer.
-    pub async fn ask_async(&self, op: Op<'_>, query: &Query<'_>) -> Result<Verdict, S::Error> {
-        let shared = &*self.shared;
-        let armed = shared.armed.load_full();
-        let now = shared.clock.now();
-        let excepting =
-            shared.exceptions.may_be_any(now).then(|| shared.exceptions.apply(query, now));
-        let blocked = excepting.as_ref().filter(|_| may_refuse(op)).map(|it| &it.blocked[..]);
-        let blocked = blocked.unwrap_or_default();
-        let descriptors = excepting.as_ref().map_or(query.descriptors, |it| &it.descriptors);
-        let query = &Query { descriptors, ..*query };
-        let op = if blocked.is_empty() { op } else { Op::Peek };
-        let mut found = Found::new();
-        armed.rules.find(query.domain, query.descriptors, &mut found);
-        let overrides = shared.overridden(&found);
-        let plan = shared.plan(&armed, &found, &overrides, query, now, Wanted::All);
-        let mut answers = plan.places();
-        let mut outcomes = Outcomes::default();
-        for part in plan.parts() {
-            let call = plan.call(op, part.clone(), now);
-            let outcome = shared.store.apply(&call, &mut answers[part.clone()]).await?;
-            outcomes.add(outcome, part);
-        }
-        let verdict = plan.conclude(&outcomes, &answers, &found, &armed, query, now);
-        Ok(if blocked.is_empty() { verdict } else { verdict.blocked(blocked) })
-    }
-
-    /// What a request would be told if nobody had used anything yet; exceptions do not count.
-    pub(crate) fn ask_fresh(
-        &self,
-        query: &Query<'_>,
-        now: Timestamp,
-    ) -> Result<Verdict, RuleError> {
-        let shared = &*self.shared;
-        let armed = shared.armed.load_full();
-        let mut found = Found::new();
-        armed.rules.find(query.domain, query.descriptors, &mut found);
-        let store = MemoryStore::builder().shards(1).build();
-        let mut handles = Vec::with_capacity(found.limits.len());
-        for met in &found.limits {
-            let (id, limit) = (&met.rule.counter, met.rule.limit.clone());
-            handles.push(store.register(id, limit, Inherit::Used)?);
-        }
-        let overrides = found.overrides().map(|_| None).collect();
-        let handle = |position: usize, _: &Met<'_>| &*handles[position];
-        let plan = shared.plan_with(&armed, &found, &overrides, query, now, Wanted::All, handle);
-        let mut answers = plan.places();
-        let mut outcomes = Outcomes::default();
-        for part in plan.parts() {
-            let call = plan.call(Op::Check, part.clone(), now);
-            let outcome = store.apply_now(&call, &mut answers[part.clone()]);
-            outcomes.add(outcome, part);
-        }
-        Ok(plan.conclude(&outcomes, &answers, &found, &armed, query, now))
-    }
 }
 
 impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
@@ -295,7 +210,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
 
     /// [`ask`](Self::ask) at another time than the clock's: for those who replay what has been.
     pub fn ask_at(&self, op: Op<'_>, query: &Query<'_>, now: Timestamp) -> Verdict {
-        self.ask_some(op, query, now, Wanted::All)
+        self.ask_now(op, query, now, Wanted::All)
     }
 
     /// [`ask`](Self::ask) for an HTTP request, which the `http` section of the rules turns into
@@ -319,13 +234,13 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         mapped: &mut Mapped,
         now: Timestamp,
     ) -> Verdict {
-        self.ask_some_http(op, query, request, mapped, now, Wanted::All)
+        self.ask_http_now(op, query, request, mapped, now, Wanted::All)
     }
 
     /// Gives back the permits that a holder has of the concurrency limits that a request meets,
     /// and nothing else.
     pub fn release_at(&self, query: &Query<'_>, now: Timestamp) -> Verdict {
-        self.ask_some(Op::Refund, query, now, Wanted::Permits)
+        self.ask_now(Op::Refund, query, now, Wanted::Permits)
     }
 
     /// [`release_at`](Self::release_at) for an HTTP request.
@@ -336,10 +251,60 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         mapped: &mut Mapped,
         now: Timestamp,
     ) -> Verdict {
-        self.ask_some_http(Op::Refund, query, request, mapped, now, Wanted::Permits)
+        self.ask_http_now(Op::Refund, query, request, mapped, now, Wanted::Permits)
     }
 
-    fn ask_some_http<R: HttpRequest + ?Sized>(
+    /// Checks a request and remembers under `id` what it took, to be [settled](Self::settle_at)
+    /// within `ttl`; past that it stays consumed. All or nothing, also where descriptors are
+    /// independent. While it is open the same id reserves once.
+    ///
+    /// Where descriptors have costs of their own, the reservation costs one and they are factors.
+    ///
+    /// # Errors
+    /// If the store has no room for another reservation.
+    pub fn reserve_at(
+        &self,
+        query: &Query<'_>,
+        id: u128,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<Verdict, S::Error> {
+        at_once(self.reserve_at_async(query, id, ttl, now))
+    }
+
+    /// [`reserve_at`](Self::reserve_at) for an HTTP request.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reserve_http_at<R: HttpRequest + ?Sized>(
+        &self,
+        query: &Query<'_>,
+        request: &R,
+        mapped: &mut Mapped,
+        (id, ttl): (u128, Duration),
+        now: Timestamp,
+    ) -> Result<Verdict, S::Error> {
+        at_once(self.reserve_http_at_async(query, request, mapped, (id, ttl), now))
+    }
+
+    /// Ends a reservation at its real cost: the rest is given back, what is missing is taken as a
+    /// debt; zero cancels it. Whether there was one.
+    ///
+    /// # Errors
+    /// If the store could not answer.
+    pub fn settle_at(&self, id: u128, cost: u64, now: Timestamp) -> Result<bool, S::Error> {
+        self.shared.store.settle_now(id, cost, now)
+    }
+
+    #[inline]
+    fn ask_now(&self, op: Op<'_>, query: &Query<'_>, now: Timestamp, wanted: Wanted) -> Verdict {
+        let shared = &*self.shared;
+        let way = AtOnce(&shared.store);
+        let Ok(verdict) = at_once(shared.ask(&way, op, query, now, wanted));
+        verdict
+    }
+
+    fn ask_http_now<R: HttpRequest + ?Sized>(
         &self,
         op: Op<'_>,
         query: &Query<'_>,
@@ -348,204 +313,23 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         now: Timestamp,
         wanted: Wanted,
     ) -> Verdict {
-        let armed = self.shared.armed.load_full();
-        armed.rules.map_http(query.domain, request, mapped);
-        if let Some(origin) = mapped.denied_by() {
-            return Verdict::denied(origin, now, armed);
-        }
-        mapped.with(|descriptors| {
-            let query = Query { descriptors, ..*query };
-            self.ask_armed(&armed, op, &query, now, wanted)
-        })
-    }
-
-    fn ask_some(&self, op: Op<'_>, query: &Query<'_>, now: Timestamp, wanted: Wanted) -> Verdict {
-        self.ask_armed(&self.shared.armed.load(), op, query, now, wanted)
-    }
-
-    fn ask_armed(
-        &self,
-        armed: &Arc<Armed>,
-        op: Op<'_>,
-        query: &Query<'_>,
-        now: Timestamp,
-        wanted: Wanted,
-    ) -> Verdict {
-        if self.shared.exceptions.may_be_any(now) {
-            return self.ask_excepted(armed, op, query, now, wanted);
-        }
-        self.ask_rules(armed, op, query, now, wanted)
-    }
-
-    fn ask_rules(
-        &self,
-        armed: &Arc<Armed>,
-        op: Op<'_>,
-        query: &Query<'_>,
-        now: Timestamp,
-        wanted: Wanted,
-    ) -> Verdict {
         let shared = &*self.shared;
-        let mut found = Found::new();
+        let way = AtOnce(&shared.store);
+        let Ok(verdict) = at_once(shared.ask_http(&way, op, query, request, mapped, now, wanted));
+        verdict
+    }
+}
+
+/// For tests: the general way also where there is a short one.
+#[cfg(test)]
+impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
+    pub(crate) fn ask_generally(&self, op: Op<'_>, query: &Query<'_>) -> Verdict {
+        let (shared, now) = (&*self.shared, self.now());
+        let (armed, way) = (shared.armed.load(), AtOnce(&shared.store));
+        let mut found = tidegate_rules::Found::new();
         armed.rules.find(query.domain, query.descriptors, &mut found);
-        if let Some(met) = only_limit(shared.modes, op, query, &found) {
-            return check_only(&shared.store, armed, &found, met, query, now);
-        }
-        let overrides = shared.overridden(&found);
-        let plan = shared.plan(armed, &found, &overrides, query, now, wanted);
-        let mut answers = plan.places();
-        let mut outcomes = Outcomes::default();
-        for part in plan.parts() {
-            let call = plan.call(op, part.clone(), now);
-            let outcome = shared.store.apply_now(&call, &mut answers[part.clone()]);
-            outcomes.add(outcome, part);
-        }
-        plan.conclude(&outcomes, &answers, &found, armed, query, now)
-    }
-}
-
-/// Which of the limits that a request meets are asked.
-#[derive(Clone, Copy)]
-enum Wanted {
-    All,
-    /// Those that give permits.
-    Permits,
-}
-
-impl Wanted {
-    fn covers(self, limit: &Limit) -> bool {
-        match self {
-            Self::All => true,
-            Self::Permits => limit.is_concurrency(),
-        }
-    }
-}
-
-type Handles = SmallVec<[Option<Arc<Registered>>; 4]>;
-
-impl<S: Store, C> Shared<S, C> {
-    /// The handles of limits that the request brings along, one place for each descriptor.
-    fn overridden(&self, found: &Found<'_>) -> Handles {
-        found.overrides().map(|limit| limit.and_then(|limit| self.handle_of(limit))).collect()
-    }
-
-    /// The handle of a limit that a request brings along; `None` if too many are in use.
-    fn handle_of(&self, limit: Override) -> Option<Arc<Registered>> {
-        let known = self.overrides.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = known.handles.get(&limit) {
-            return Some(Arc::clone(handle));
-        }
-        drop(known);
-        let Override { requests_per_unit, unit } = limit;
-        let rate = Rate::new(requests_per_unit.into(), unit.length());
-        let built = Limit::fixed_window(rate).build().ok()?;
-        let mut known = self.overrides.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = known.handles.get(&limit) {
-            return Some(Arc::clone(handle));
-        }
-        known.make_room(&self.store)?;
-        // One id for each unit, so that a key that comes with another number keeps what it used.
-        let id = format!("override/{}", unit.as_str());
-        let handle = self.store.register(&id, built, Inherit::Used).ok()?;
-        known.handles.insert(limit, Arc::clone(&handle));
-        Some(handle)
-    }
-
-    fn plan<'a>(
-        &self,
-        armed: &'a Armed,
-        found: &'a Found<'_>,
-        overrides: &'a Handles,
-        query: &Query<'_>,
-        now: Timestamp,
-        wanted: Wanted,
-    ) -> Plan<'a> {
-        let handle = |_: usize, met: &Met<'_>| &*armed.handles[met.index as usize];
-        self.plan_with(armed, found, overrides, query, now, wanted, handle)
-    }
-
-    /// A plan with the limits of the rules as `handle` has them, which is told the position among
-    /// those found.
-    #[inline]
-    #[expect(clippy::too_many_arguments, reason = "all that a plan is made of, and who has limits")]
-    fn plan_with<'a>(
-        &self,
-        armed: &'a Armed,
-        found: &'a Found<'_>,
-        overrides: &'a Handles,
-        query: &Query<'_>,
-        now: Timestamp,
-        wanted: Wanted,
-        handle: impl Fn(usize, &Met<'_>) -> &'a Registered,
-    ) -> Plan<'a> {
-        // Where descriptors have costs of their own, the call costs one and they are factors.
-        let has_costs = query.descriptors.iter().any(|descriptor| descriptor.cost.is_some());
-        let cost_of = |descriptor: usize| match has_costs {
-            true => query.descriptors[descriptor].cost.unwrap_or(query.cost),
-            false => 1,
-        };
-        let mut items: SmallVec<[Item<'a>; 4]> = SmallVec::new();
-        let mut by: SmallVec<[(u32, By); 4]> = SmallVec::new();
-        let mut unasked: SmallVec<[(u32, Override); 1]> = SmallVec::new();
-        for (position, (handle, limit)) in (0u32..).zip(overrides.iter().zip(found.overrides())) {
-            let Some(limit) = limit else { continue };
-            let Some(handle) = handle else {
-                unasked.push((position, limit));
-                continue;
-            };
-            if !wanted.covers(handle.limit()) {
-                continue;
-            }
-            items.push(Item {
-                factor: cost_of(position as usize),
-                mode: self.mode(false, false, position),
-                ..Item::new(found.override_key(position as usize), handle)
-            });
-            by.push((position, By::Override(limit)));
-        }
-        for (place, met) in found.limits.iter().enumerate() {
-            if !wanted.covers(&met.rule.limit) {
-                continue;
-            }
-            let rule = met.rule;
-            let calendar = armed.calendars[met.index as usize].as_ref();
-            items.push(Item {
-                factor: cost_of(met.descriptor as usize).saturating_mul(rule.cost.into()),
-                mode: self.mode(rule.shadow, rule.quota, met.descriptor),
-                windows: calendar.map(|calendar| calendar.windows(now)),
-                ..Item::new(found.key(met), handle(place, met))
-            });
-            by.push((met.descriptor, By::Rule(met.index)));
-        }
-        if overrides.iter().any(Option::is_some) {
-            sort_by_descriptor(&mut items, &mut by);
-        }
-        // With quotas everywhere, a descriptor without a limit is one that is never over.
-        let is_limited = |position: u32| by.iter().any(|(descriptor, _)| *descriptor == position);
-        let count = u32::try_from(query.descriptors.len()).unwrap_or(u32::MAX);
-        let free_quota = self.modes.quota && !(0..count).all(is_limited);
-        if let Some(first) =
-            items.first().copied().filter(|_| free_quota && !self.modes.independent)
-        {
-            let mode = Mode::Quota(FREE_QUOTA);
-            items.push(Item {
-                factor: 0,
-                mode,
-                windows: first.windows,
-                ..Item::new(NOBODY, first.limit)
-            });
-        }
-        let cost = if has_costs { 1 } else { query.cost };
-        let holder = query.holder.unwrap_or_else(|| self.holders.next());
-        let independent = self.modes.independent;
-        Plan { items, by, unasked, cost, holder, independent, free_quota }
-    }
-
-    fn mode(&self, shadow: bool, quota: bool, descriptor: u32) -> Mode {
-        match (shadow || self.modes.shadow, quota || self.modes.quota) {
-            (true, _) => Mode::Shadow,
-            (false, true) => Mode::Quota(descriptor),
-            (false, false) => Mode::Enforce,
-        }
+        let asked = shared.ask_found(&way, &armed, op, query, &found, now, Wanted::All);
+        let Ok(verdict) = at_once(asked);
+        verdict
     }
 }

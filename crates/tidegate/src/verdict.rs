@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use tidegate_core::{
     AlgorithmName, Decision, Joint, Limit, Moment, Rate, Retry, Source, Timestamp, join,
 };
-use tidegate_rules::{Origin, Override, Reached, Rule, Rules};
+use tidegate_rules::{OnStoreError, Origin, Override, Reached, Rule, Rules};
 
 use crate::armed::Armed;
 use crate::headers::push_number;
@@ -163,6 +163,22 @@ impl Verdict {
         }
     }
 
+    /// Whether it is a refusal that no limit is the reason of: the store could not answer, and the
+    /// rule says `on_store_error: deny`; or it had no room to count the key, and was told to refuse
+    /// then. What a process refuses by what it counts itself (`local`) is none of these.
+    pub fn is_unanswered(&self) -> bool {
+        let Some(reported) = self.reported().filter(|_| !self.allowed) else { return false };
+        let Decision { source, retry, reset_after, .. } = reported.decision;
+        if source != Source::Fallback {
+            return false;
+        }
+        let Some(rule) = self.rule(reported) else { return true };
+        // Of what was counted something is known, but for permits without a lease.
+        let is_counted = retry != Retry::Unknown || reset_after.is_some();
+        let is_local = rule.on_store_error == OnStoreError::Local;
+        !(is_local && (is_counted || rule.limit.is_concurrency()))
+    }
+
     /// The limit to report: the refusing one with the longest retry, otherwise the one nearest to
     /// its end. Limits that only watch are never reported.
     pub fn reported(&self) -> Option<&Answered> {
@@ -265,8 +281,10 @@ impl Verdict {
         push_bool(out, allowed);
         out.push_str(",\"limit\":");
         push_number(out, limit);
-        out.push_str(",\"remaining\":");
-        push_number(out, remaining);
+        if !decision.is_unasked() {
+            out.push_str(",\"remaining\":");
+            push_number(out, remaining);
+        }
         write_times(out, decision);
         out.push_str(",\"soft\":");
         push_bool(out, soft);

@@ -19,6 +19,10 @@ use crate::limiter::{Asked, Shared};
 /// How long those wait who were refused because the store has no room for their key.
 const FULL_STORE_RETRY: Duration = Duration::from_secs(1);
 
+/// How often those ask who wait for permits of a store that others share: what others give back,
+/// nobody announces here.
+const SHARED_STORE_RETRY: Duration = Duration::from_millis(100);
+
 /// Why waiting ended without success.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -234,6 +238,10 @@ pub(crate) async fn until_ready<S: Store, C: Clock>(
             Retry::Unknown => deadline,
             Retry::Now => now,
             Retry::After(wait) => now + wait,
+        };
+        let ready = match shared.store.waits() && decision.retry != asked.sure {
+            true => ready.min((now + SHARED_STORE_RETRY).max(at_best)),
+            false => ready,
         };
         if let (Some(observer), false) = (&shared.observer, has_told) {
             let known = decision.retry != Retry::Unknown;

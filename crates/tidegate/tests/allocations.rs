@@ -3,6 +3,8 @@
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use tidegate::rules::{Descriptor, Entry, File, Found, Mapped, Options, PlainRequest, Rules};
 use tidegate::{Op, Query, RuleLimiter};
@@ -63,6 +65,13 @@ fn a_request_that_has_been_seen_allocates_nothing() {
 
     let one = Query::new("api", &descriptors[..1]);
     assert_eq!(allocations(|| assert!(limiter.check(&one).allowed)), 0, "deciding by one limit");
+
+    let waiting = allocations(|| {
+        let asked = pin!(limiter.ask_async(Op::Check, &query));
+        let asked = asked.poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(asked, Poll::Ready(Ok(verdict)) if verdict.allowed));
+    });
+    assert_eq!(waiting, 0, "waiting for a store that is at hand");
 
     let request = PlainRequest::parse(
         "POST",

@@ -77,19 +77,23 @@ impl Mapped {
 
     /// Gives the descriptors in the form that [`Rules::find`] takes. No text is copied.
     pub fn with<T>(&self, ask: impl FnOnce(&[Descriptor<'_>]) -> T) -> T {
-        let made = &self.made;
-        let entries: SmallVec<[Entry<'_>; 12]> =
-            made.entries.iter().map(|span| made.entry(span)).collect();
-        let descriptors: SmallVec<[Descriptor<'_>; 6]> = made
-            .descriptors
-            .iter()
-            .map(|group| Descriptor {
-                entries: &entries[group.entries.clone()],
-                cost: group.cost,
-                limit: None,
-            })
-            .collect();
-        ask(&descriptors)
+        ask(&self.grouped(&self.entries()))
+    }
+
+    /// The entries of all descriptors, one after the other: what [`grouped`](Self::grouped) wants.
+    pub fn entries(&self) -> SmallVec<[Entry<'_>; 12]> {
+        self.made.entries.iter().map(|span| self.made.entry(span)).collect()
+    }
+
+    /// The descriptors in the form that [`Rules::find`] takes, for those who keep them for a
+    /// while. `entries` are [all of them](Self::entries).
+    pub fn grouped<'a>(&'a self, entries: &'a [Entry<'a>]) -> SmallVec<[Descriptor<'a>; 6]> {
+        let descriptors = self.made.descriptors.iter().map(|group| Descriptor {
+            entries: entries.get(group.entries.clone()).unwrap_or_default(),
+            cost: group.cost,
+            limit: None,
+        });
+        descriptors.collect()
     }
 }
 

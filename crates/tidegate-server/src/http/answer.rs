@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::Full;
 use tidegate::Verdict;
-use tidegate::headers::{Field, Headers, PROBLEM_TYPE, ResetForm, is_closed, write_problem};
+use tidegate::headers::{Field, Headers, PROBLEM_TYPE, ResetForm, write_problem};
 
 pub(crate) type Response = http::Response<Full<Bytes>>;
 
@@ -35,7 +35,7 @@ pub(crate) fn respond(
 /// The answer of a check: the verdict as JSON, with all headers. A refusal is 429, or what it is
 /// said to be; 503 if there was nobody to ask.
 pub(crate) fn verdict(config: &Config, verdict: &Verdict, refused: StatusCode) -> Response {
-    if is_closed(verdict) && refused != StatusCode::OK {
+    if verdict.is_unanswered() && refused != StatusCode::OK {
         return refusal(config, verdict, refused);
     }
     let mut json = String::with_capacity(384 + verdict.limits.len() * 256);
@@ -54,7 +54,9 @@ pub(crate) fn refusal(config: &Config, verdict: &Verdict, refused: StatusCode) -
 fn status(verdict: &Verdict, refused: StatusCode) -> StatusCode {
     match verdict.allowed {
         true => StatusCode::OK,
-        false if is_closed(verdict) && refused != StatusCode::OK => StatusCode::SERVICE_UNAVAILABLE,
+        false if verdict.is_unanswered() && refused != StatusCode::OK => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         false => refused,
     }
 }

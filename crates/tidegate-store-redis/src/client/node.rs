@@ -30,6 +30,26 @@ pub(super) struct Common {
     pub(super) background: Handle,
     /// Whoever keeps the list of masters is woken by this.
     pub(super) look_again: Notify,
+    /// Who is sure to know something new about the cluster.
+    pub(super) hint: Mutex<Option<Address>>,
+    /// Why it cannot be learnt who is master.
+    pub(super) trouble: Mutex<Option<String>>,
+}
+
+impl Common {
+    pub(super) fn take_hint(&self) -> Option<Address> {
+        self.hint.lock().take()
+    }
+
+    /// Says so when it begins and when it is over, not in between.
+    pub(super) fn set_trouble(&self, why: Option<String>) {
+        let before = std::mem::replace(&mut *self.trouble.lock(), why.clone());
+        match (before, why) {
+            (None, Some(why)) => tracing::warn!(why, "cannot learn who is master in Redis"),
+            (Some(_), None) => tracing::info!("it is known again who is master in Redis"),
+            _ => {}
+        }
+    }
 }
 
 /// A server.

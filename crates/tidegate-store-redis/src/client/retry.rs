@@ -109,13 +109,14 @@ impl Client {
     /// A slot has another master: that counts at once, and all the rest is asked for.
     fn moved(&self, slot: u16, to: &Address) -> Arc<Node> {
         let node = self.guest(to);
+        *self.common.hint.lock() = Some(to.clone());
         self.common.look_again.notify_one();
         self.change_view(|view| view.with_moved(slot, &node));
         node
     }
 
-    /// A node that may not be a master yet.
-    fn guest(&self, address: &Address) -> Arc<Node> {
+    /// The node there: one that is known, or a new one that need not be a master yet.
+    pub(super) fn guest(&self, address: &Address) -> Arc<Node> {
         let mut guests = self.guests.lock();
         let (_, view) = self.view();
         if let Some(node) = view.at(address).and_then(|index| view.masters.get(index)) {

@@ -148,9 +148,9 @@ impl MemoryBuilder {
 /// let limit = store.register("api", Limit::per_second(2).build()?, Inherit::Used)?;
 /// let now = Timestamp::from_secs(1_700_000_000);
 /// let item = Item::new(b"user:42", &limit);
-/// assert!(store.check_one(&item, 1, now).allowed);
-/// assert!(store.check_one(&item, 1, now).allowed);
-/// assert!(!store.check_one(&item, 1, now).allowed);
+/// assert!(store.check_one_now(&item, 1, now).allowed);
+/// assert!(store.check_one_now(&item, 1, now).allowed);
+/// assert!(!store.check_one_now(&item, 1, now).allowed);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct MemoryStore {
@@ -366,6 +366,20 @@ impl Store for MemoryStore {
         Ok(self.apply_now(call, answers))
     }
 
+    #[inline]
+    async fn check_one(
+        &self,
+        item: &Item<'_>,
+        cost: u64,
+        now: Timestamp,
+    ) -> Result<Decision, MemoryError> {
+        Ok(self.check_one_now(item, cost, now))
+    }
+
+    fn waits(&self) -> bool {
+        false
+    }
+
     async fn reserve(
         &self,
         call: &Call<'_>,
@@ -407,7 +421,7 @@ impl LocalStore for MemoryStore {
     /// One enforced bucket whose state is one word, which is what nearly every call is, decided in
     /// one go; everything else the long way.
     #[inline]
-    fn check_one(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
+    fn check_one_now(&self, item: &Item<'_>, cost: u64, now: Timestamp) -> Decision {
         let units = cost.saturating_mul(item.factor);
         let Some(narrow) = item.limit.limit().as_narrow() else {
             return self.check_any(item, cost, now);
@@ -451,7 +465,7 @@ impl LocalStore for MemoryStore {
     ) -> Decision {
         // By their number, so that the loops over them are unrolled.
         match limits.len() {
-            1 => self.check_one(&Item::new(key, &limits[0]), cost, now),
+            1 => self.check_one_now(&Item::new(key, &limits[0]), cost, now),
             2 => self.check_few::<2>(key, limits, cost, now),
             3 => self.check_few::<3>(key, limits, cost, now),
             4 => self.check_few::<4>(key, limits, cost, now),

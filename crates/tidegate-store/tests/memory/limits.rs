@@ -182,7 +182,7 @@ fn limits_are_forgotten_that_nobody_has_and_no_key_is_under() {
     };
     let (idle, held, counted) = (register(1), register(2), register(3));
     let kept = Arc::clone(&held);
-    assert!(store.check_one(&Item::new(b"key", &counted), 1, now).allowed);
+    assert!(store.check_one_now(&Item::new(b"key", &counted), 1, now).allowed);
     let names = |limits: &[Arc<Registered>]| -> Vec<u64> {
         limits.iter().map(|limit| limit.limit().limit()).collect()
     };
@@ -193,6 +193,6 @@ fn limits_are_forgotten_that_nobody_has_and_no_key_is_under() {
     store.sweep(Timestamp::from_secs(1_002));
     assert_eq!(names(&store.forget_unused(rest)), [0; 0]);
     // They come back as new ones, and keys count under them.
-    assert!(store.check_one(&Item::new(b"key", &register(3)), 3, now).allowed);
-    assert!(!store.check_one(&Item::new(b"key", &register(3)), 1, now).allowed);
+    assert!(store.check_one_now(&Item::new(b"key", &register(3)), 3, now).allowed);
+    assert!(!store.check_one_now(&Item::new(b"key", &register(3)), 1, now).allowed);
 }

@@ -94,7 +94,7 @@ impl Pair {
                     mode,
                     ..Item::new(&key, &limits[which])
                 });
-                let found = self.stores[0].check_one(&short, step.cost, now);
+                let found = self.stores[0].check_one_now(&short, step.cost, now);
                 let (_, answers) = ask(&self.stores[1], Op::Check, &[long], step.cost, now);
                 assert_eq!(found, answers[0].decision, "step {number}: {step:?}");
             } else {
@@ -146,11 +146,11 @@ fn the_same_limit_twice_is_not_admitted_twice() {
     let store = MemoryStore::new();
     let limit = register(&store, "limit", Limit::per_minute(10));
     let twice = [Arc::clone(&limit), Arc::clone(&limit)];
-    assert!(store.check_one(&Item::new(b"k", &limit), 7, START).allowed);
+    assert!(store.check_one_now(&Item::new(b"k", &limit), 7, START).allowed);
     assert!(!store.check_all(b"k", &twice, 2, START).allowed);
     assert!(store.check_all(b"k", &twice, 1, START).allowed);
-    assert!(store.check_one(&Item::new(b"k", &limit), 1, START).allowed);
-    assert!(!store.check_one(&Item::new(b"k", &limit), 1, START).allowed);
+    assert!(store.check_one_now(&Item::new(b"k", &limit), 1, START).allowed);
+    assert!(!store.check_one_now(&Item::new(b"k", &limit), 1, START).allowed);
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn short(store: &MemoryStore, limit: &Arc<Registered>, holder: u128) -> bool {
     if limit.limit().is_concurrency() {
         return long(store, limit, holder);
     }
-    store.check_one(&Item::new(b"key", limit), 1, START).allowed
+    store.check_one_now(&Item::new(b"key", limit), 1, START).allowed
 }
 
 fn joined(store: &MemoryStore, limit: &Arc<Registered>, holder: u128) -> bool {

@@ -52,7 +52,7 @@ pub(crate) fn check(
     cost: u64,
     now: Timestamp,
 ) -> Decision {
-    store.check_one(&Item::new(key, limit), cost, now)
+    store.check_one_now(&Item::new(key, limit), cost, now)
 }
 
 /// What a key has left.

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use tidegate_core::Timestamp;
 use tidegate_rules::Entry;
-use tidegate_store::{LocalStore, Op, Store};
+use tidegate_store::{Op, Store};
 
-use super::{Query, RuleLimiter, Wanted};
+use super::planning::Wanted;
+use super::way::Way;
+use super::{Query, RuleLimiter, Shared};
 use crate::armed::Armed;
 use crate::clock::Clock;
 use crate::exceptions::{Excepted, Exception, ExceptionError, ExceptionKind};
@@ -49,35 +51,35 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
     }
 }
 
-impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
+impl<S: Store, C: Send + Sync> Shared<S, C> {
     /// Asks where some keys have exceptions from the rules.
-    #[cold]
-    pub(super) fn ask_excepted(
+    pub(super) async fn ask_excepted<W: Way>(
         &self,
+        way: &W,
         armed: &Arc<Armed>,
         op: Op<'_>,
         query: &Query<'_>,
         now: Timestamp,
         wanted: Wanted,
-    ) -> Verdict {
+    ) -> Result<Verdict, W::Error> {
         if let Wanted::Permits = wanted {
-            return self.ask_rules(armed, op, query, now, wanted);
+            return self.ask_rules(way, armed, op, query, now, wanted).await;
         }
-        let excepting = self.shared.exceptions.apply(query, now);
+        let excepting = self.exceptions.apply(query, now);
         let excepted = Query { descriptors: &excepting.descriptors, ..*query };
         if may_refuse(op) && !excepting.blocked.is_empty() {
-            let verdict = self.ask_rules(armed, Op::Peek, &excepted, now, wanted);
-            return verdict.blocked(&excepting.blocked);
+            let verdict = self.ask_rules(way, armed, Op::Peek, &excepted, now, wanted).await?;
+            return Ok(verdict.blocked(&excepting.blocked));
         }
         if op == Op::Reset {
             // What was used before the exception is to be forgotten too.
-            self.ask_rules(armed, op, query, now, wanted);
+            self.ask_rules(way, armed, op, query, now, wanted).await?;
         }
-        self.ask_rules(armed, op, &excepted, now, wanted)
+        self.ask_rules(way, armed, op, &excepted, now, wanted).await
     }
 }
 
 /// Whether the answer may be no, so that a block has something to say.
-pub(super) fn may_refuse(op: Op<'_>) -> bool {
+fn may_refuse(op: Op<'_>) -> bool {
     matches!(op, Op::Check | Op::Peek | Op::UpTo)
 }

@@ -1,10 +1,10 @@
 //! Limits by rules, from the text of a file to the decision.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
 
+mod awaited;
 mod corpus;
 mod deciding;
 mod reload;
-mod short;
 
 use tidegate::rules::{Descriptor, Entry, File, Options, Rules};
 use tidegate::{ManualClock, MemoryStore, Modes, Op, Query, RuleLimiter, Timestamp, Verdict};

@@ -70,10 +70,6 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    pub(super) fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-
     /// Ends it as a crash would.
     pub(super) fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -94,18 +90,34 @@ impl Server {
 
     /// Asks on a connection of its own.
     pub(super) fn ask(&self, words: &[&str]) -> Result<Reply, ClientError> {
+        self.ask_all(&[words])
+    }
+
+    /// The same with a password.
+    pub(super) fn ask_as(&self, password: &str, words: &[&str]) -> Result<Reply, ClientError> {
+        self.ask_all(&[&["AUTH", password], words])
+    }
+
+    /// Asks one after the other; the last reply.
+    fn ask_all(&self, commands: &[&[&str]]) -> Result<Reply, ClientError> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
-        let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
-        stream.write_all(&encoded(&words)).unwrap();
+        for words in commands {
+            let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
+            stream.write_all(&encoded(&words)).unwrap();
+        }
         let (mut parser, mut buffer) = (Parser::default(), BytesMut::new());
+        let mut left = commands.len();
         loop {
-            if let Some(reply) = parser.take(&mut buffer).unwrap() {
-                return reply;
+            while let Some(reply) = parser.take(&mut buffer).unwrap() {
+                left -= 1;
+                if left == 0 {
+                    return reply;
+                }
             }
             let mut bytes = [0; 4096];
             let len = stream.read(&mut bytes).unwrap();
-            assert!(len > 0, "{words:?}: closed");
+            assert!(len > 0, "{commands:?}: closed");
             buffer.extend_from_slice(&bytes[..len]);
         }
     }
@@ -120,12 +132,21 @@ impl Server {
 
     /// How often a command was called.
     pub(super) fn calls(&self, command: &str) -> u64 {
-        let Ok(Reply::Bulk(text)) = self.ask(&["INFO", "commandstats"]) else { panic!("no info") };
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let name = format!("cmdstat_{command}:calls=");
-        let rest = text.lines().find_map(|line| line.strip_prefix(&name));
-        rest.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+        calls(self.ask(&["INFO", "commandstats"]), command)
     }
+
+    /// The same with a password.
+    pub(super) fn calls_as(&self, password: &str, command: &str) -> u64 {
+        calls(self.ask_as(password, &["INFO", "commandstats"]), command)
+    }
+}
+
+fn calls(info: Result<Reply, ClientError>, command: &str) -> u64 {
+    let Ok(Reply::Bulk(text)) = info else { panic!("{info:?}") };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let name = format!("cmdstat_{command}:calls=");
+    let rest = text.lines().find_map(|line| line.strip_prefix(&name));
+    rest.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
 }
 
 fn start(program: &[&str], port: u16, args: &[String], dir: &Path) -> Child {

@@ -1,13 +1,11 @@
-//! The short way and the general way of a request decide alike.
-
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::rules::{Descriptor, Entry};
-use tidegate::{ManualClock, MemoryBuilder, MemoryStore, Modes, OnFull, Op, Query, RuleLimiter};
-use tidegate::{Timestamp, Verdict};
+use tidegate_rules::{Descriptor, Entry, File, Options, Rules};
+use tidegate_store::{MemoryStore, OnFull};
 
-use crate::{TestLimiter, rules};
+use super::*;
+use crate::{ManualClock, RuleLimiter};
 
 /// Every kind of limit, plain and not.
 const RULES: &str = "
@@ -76,11 +74,11 @@ fn step() -> impl Strategy<Value = Step> {
     )
 }
 
-fn twin(builder: MemoryBuilder) -> (TestLimiter, ManualClock) {
+fn twin(store: MemoryStore) -> (RuleLimiter<MemoryStore, ManualClock>, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
-    let limiter =
-        RuleLimiter::build(builder.build(), clock.clone(), rules(RULES), Modes::default());
-    (limiter.unwrap(), clock)
+    let loaded = Rules::load(&[File { name: "d.yaml", text: RULES }], &Options::default());
+    let rules = loaded.rules.unwrap();
+    (RuleLimiter::build(store, clock.clone(), rules, Modes::default()).unwrap(), clock)
 }
 
 /// All that a verdict says.
@@ -101,8 +99,8 @@ proptest! {
             None => MemoryStore::builder(),
             Some(on_full) => MemoryStore::builder().shards(1).max_keys(3).on_full(on_full),
         };
-        let ((short, clock), (general, other_clock)) = (twin(builder), twin(builder));
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (short, clock) = twin(builder.build());
+        let (general, other_clock) = twin(builder.build());
         for (wait, asked, cost, own_cost) in steps {
             // Which spent keys make room at the bound is a matter of chance.
             let wait = if on_full.is_none() { wait } else { 0 };
@@ -118,8 +116,7 @@ proptest! {
             descriptors[0].cost = own_cost;
             let query = Query::new("d", &descriptors).cost(cost).holder(7);
             let quick = short.check(&query);
-            // A store that is waited for is always asked the general way.
-            let long = runtime.block_on(general.ask_async(Op::Check, &query)).unwrap();
+            let long = general.ask_generally(Op::Check, &query);
             prop_assert_eq!(told(&quick), told(&long), "{:?}", asked);
         }
     }

@@ -1,0 +1,163 @@
+//! From parts to commands.
+
+use smallvec::SmallVec;
+use tidegate_core::Timestamp;
+
+use super::plan::{Part, Plan};
+use super::{Engine, ONLY_MICROS};
+use crate::client::Command;
+use crate::key::{Kept, name_len, put_name};
+use crate::script::{Head, ScriptOp, begin, begin_argument, end_argument, put_argument};
+use crate::store::TimeSource;
+use crate::terms::put;
+
+/// Other slots have a say too, so that the script does not decide on quotas.
+pub(super) const APART: u8 = 1;
+/// A refusal writes nothing, not even what refusals are to be counted for.
+pub(super) const ONLY_IF_ALLOWED: u8 = 2;
+
+/// What to put back, if nobody has changed the key since.
+pub(super) struct Restoring {
+    /// What is there if nobody has.
+    pub(super) after: SmallVec<[u8; 32]>,
+    /// What was there before.
+    pub(super) before: SmallVec<[u8; 32]>,
+    /// When that will be spent, in microseconds.
+    pub(super) till: f64,
+}
+
+/// A question about some of the parts of a call.
+pub(super) struct Question<'a> {
+    pub(super) op: ScriptOp,
+    pub(super) flags: u8,
+    pub(super) members: &'a [usize],
+    /// The caller's time.
+    pub(super) now: Timestamp,
+    /// For [`ScriptOp::Undo`], one for each member.
+    pub(super) restoring: &'a [Restoring],
+}
+
+impl Engine {
+    /// The time as the script is told it.
+    pub(super) fn told(&self, now: Timestamp) -> f64 {
+        match self.time {
+            TimeSource::Redis => -1.0,
+            TimeSource::Caller => (now.as_nanos() / 1000).min(ONLY_MICROS) as f64,
+        }
+    }
+
+    /// The command, and whether it goes the quick way.
+    pub(super) fn encode(&self, plan: &Plan<'_>, question: &Question<'_>) -> (Command, bool) {
+        let quick = match question.members {
+            [member] if question.op == ScriptOp::Check && plan.parts.len() == 1 => {
+                self.encode_quick(&plan.parts[*member], question)
+            }
+            _ => None,
+        };
+        match quick {
+            Some(command) => (command, true),
+            None => (self.encode_any(plan, question), false),
+        }
+    }
+
+    /// The commonest of all: one plain bucket, on which nobody else has a say.
+    fn encode_quick(&self, part: &Part<'_>, question: &Question<'_>) -> Option<Command> {
+        let quick = part.attached.quick.as_ref().filter(|_| part.units > 0)?;
+        if part.groups.len() > 1 || question.flags & APART != 0 {
+            return None;
+        }
+        let name = name_len(&self.prefix, part.key, part.id);
+        let mut bytes = begin(1, name + 32 + 25 + quick.len());
+        self.put_key(&mut bytes, part, Kept::State);
+        begin_argument(&mut bytes, 25 + quick.len());
+        bytes.push(ScriptOp::Quick as u8);
+        put(&mut bytes, self.told(question.now));
+        part.attached.terms.put_units(&mut bytes, part.units, None);
+        bytes.extend_from_slice(quick);
+        end_argument(&mut bytes);
+        Some(Command { slot: part.slot, bytes })
+    }
+
+    fn encode_any(&self, plan: &Plan<'_>, question: &Question<'_>) -> Command {
+        let parts = || question.members.iter().map(|member| &plan.parts[*member]);
+        let resets = question.op == ScriptOp::Reset;
+        let keys = |part: &Part<'_>| if resets || part.attached.terms.is_spread() { 3 } else { 1 };
+        let names: usize =
+            parts().map(|part| keys(part) * (name_len(&self.prefix, part.key, part.id) + 16)).sum();
+        let request = self.request(plan, question);
+        let mut bytes = begin(parts().map(keys).sum(), names + request.len() + 16);
+        for part in parts() {
+            self.put_key(&mut bytes, part, Kept::State);
+            if keys(part) == 3 {
+                self.put_key(&mut bytes, part, Kept::Units);
+                self.put_key(&mut bytes, part, Kept::Ends);
+            }
+        }
+        put_argument(&mut bytes, &request);
+        Command { slot: parts().next().map_or(0, |part| part.slot), bytes }
+    }
+
+    fn put_key(&self, out: &mut Vec<u8>, part: &Part<'_>, kept: Kept) {
+        begin_argument(out, name_len(&self.prefix, part.key, part.id));
+        put_name(out, &self.prefix, part.key, part.id, kept);
+        end_argument(out);
+    }
+
+    /// What the script is asked; `tail.lua` reads it in this order.
+    fn request(&self, plan: &Plan<'_>, question: &Question<'_>) -> Vec<u8> {
+        let parts = || question.members.iter().map(|member| &plan.parts[*member]);
+        let size: usize = parts().map(|part| part.attached.fixed.len() + 80).sum();
+        let mut out = Vec::with_capacity(64 + size);
+        let head = Head {
+            op: question.op,
+            flags: question.flags,
+            kinds: parts().fold(0, |kinds, part| kinds | part.attached.terms.bit()),
+            now: self.told(question.now),
+            holder: plan.holder,
+            quotas: plan.quotas.len() as u16,
+            parts: question.members.len() as u16,
+        };
+        head.put(&mut out);
+        if question.op == ScriptOp::Reset {
+            return out;
+        }
+        out.extend((0..=head.quotas).map(|group| u8::from(plan.admits_at_first(group))));
+        for (place, part) in parts().enumerate() {
+            let terms = &part.attached.terms;
+            out.extend_from_slice(&[terms.kind(), u8::from(part.units > 0)]);
+            out.extend_from_slice(&part.attached.fixed);
+            terms.put_units(&mut out, part.units, part.windows.as_ref());
+            out.push(part.groups.len() as u8);
+            part.groups.iter().for_each(|group| out.extend_from_slice(&group.to_le_bytes()));
+            if matches!(question.op, ScriptOp::GiveBack | ScriptOp::Undo) {
+                out.push(part.takings.len() as u8);
+                part.takings.iter().for_each(|taken| terms.put_taking(&mut out, taken));
+            }
+            if let Some(restoring) = question.restoring.get(place) {
+                put(&mut out, restoring.till);
+                for state in [&restoring.after, &restoring.before] {
+                    out.push(state.len() as u8);
+                    out.extend_from_slice(state);
+                }
+            }
+        }
+        out
+    }
+
+    /// A request about the three keys that a part may have.
+    pub(super) fn about_keys(&self, part: &Part<'_>, head: &Head, rest: &[&[u8]]) -> Command {
+        let name = name_len(&self.prefix, part.key, part.id);
+        let length: usize = rest.iter().map(|piece| piece.len()).sum();
+        let mut bytes = begin(3, 3 * (name + 16) + length + 64);
+        for kept in [Kept::State, Kept::Units, Kept::Ends] {
+            self.put_key(&mut bytes, part, kept);
+        }
+        let mut request = Vec::with_capacity(32);
+        head.put(&mut request);
+        begin_argument(&mut bytes, request.len() + length);
+        bytes.extend_from_slice(&request);
+        rest.iter().for_each(|piece| bytes.extend_from_slice(piece));
+        end_argument(&mut bytes);
+        Command { slot: part.slot, bytes }
+    }
+}

@@ -29,9 +29,6 @@ pub(crate) fn run(length: Length, part: Option<&str>) {
 /// The middle one, with the lowest and the highest.
 fn middle(values: &mut [f64]) -> (f64, f64, f64) {
     values.sort_by(f64::total_cmp);
-    match values {
-        [] => (0.0, 0.0, 0.0),
-        [low, .., high] => (values[values.len() / 2], *low, *high),
-        [one] => (*one, *one, *one),
-    }
+    let at = |index: usize| values.get(index).copied().unwrap_or(0.0);
+    (at(values.len() / 2), at(0), at(values.len().saturating_sub(1)))
 }

@@ -92,8 +92,8 @@ fn rivals(address: &str, length: Length) -> Vec<Rival> {
 
 /// What the store sends for one check.
 fn capture(address: &str, spec: &LimitSpec) -> Vec<Vec<u8>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all();
-    let runtime = { runtime }.build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
     let target = format!("redis://{address}").parse().expect("an address");
     let mut options = RedisOptions::new(target);
     options.deadline = std::time::Duration::from_secs(5);

@@ -40,7 +40,7 @@ fn service() -> Arc<Service> {
     let rules = loaded.rules.expect("the rules are right");
     let clock = ServiceClock::Manual(ManualClock::at(Timestamp::from_secs(1_800_000_000)));
     let store = MemoryStore::builder().shards(1).max_keys(1000).build();
-    let limits = RuleLimiter::build(store, clock, rules, Modes::default());
+    let limits = RuleLimiter::build(store.into(), clock, rules, Modes::default());
     Arc::new(Service::new(limits.expect("there is room for two limits"), 0.8))
 }
 

@@ -43,7 +43,7 @@ fuzz_target!(|bytes: &[u8]| {
     let rules = Rules::load(&[File { name: "rules.yaml", text: RULES }], &options).rules;
     let clock = ManualClock::at(Timestamp::from_secs(1234));
     let limits = RuleLimiter::build(
-        MemoryStore::new(),
+        MemoryStore::new().into(),
         ServiceClock::Manual(clock.clone()),
         rules.expect("sound rules"),
         modes,

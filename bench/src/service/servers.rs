@@ -48,7 +48,7 @@ async fn tidegate(choose: impl FnOnce(&mut Config, Address)) {
     let loaded = Rules::load(&[File { name: "bench.yaml", text: RULES }], &Options::default());
     let rules = loaded.rules.expect("good rules");
     let (store, clock) = (MemoryStore::new(), ServiceClock::system());
-    let limiter = RuleLimiter::build(store, clock, rules, Modes::default());
+    let limiter = RuleLimiter::build(store.into(), clock, rules, Modes::default());
     let service = Service::new(limiter.expect("rules that can be enforced"), 0.8);
     let mut config = Config::default();
     // As `tidegate serve` does.

@@ -64,7 +64,7 @@ async fn serve(typed: Typed, began: Instant) -> Ending {
     let mut modes = modes(&typed.loading);
     modes.shadow = typed.shadow_mode;
     modes.quota = typed.quota_mode;
-    let limiter = RuleLimiter::build(store, clock, rules, modes)
+    let limiter = RuleLimiter::build(store.into(), clock, rules, modes)
         .map_err(|error| Failure::new(chain(&error)))?;
     let service = Arc::new(Service::new(limiter, typed.server.near_limit_ratio));
     let server = Server::start(Arc::clone(&service), typed.server.clone())

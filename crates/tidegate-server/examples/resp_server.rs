@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let loaded = Rules::load(&[File { name: "rules.yaml", text: RULES }], &Options::default());
     let rules = loaded.rules.ok_or_else(|| loaded.report.to_string())?;
     let (store, clock) = (MemoryStore::new(), ServiceClock::system());
-    let limits = RuleLimiter::build(store, clock, rules, Modes::default())?;
+    let limits = RuleLimiter::build(store.into(), clock, rules, Modes::default())?;
 
     let mut config = Config::default();
     (config.grpc, config.http) = (Address::Off, Address::Off);

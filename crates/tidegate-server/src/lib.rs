@@ -22,6 +22,7 @@ mod resp;
 mod rls;
 mod server;
 mod service;
+mod stores;
 mod tls;
 
 pub use address::{Address, AddressError};
@@ -30,4 +31,5 @@ pub use config::{Config, HeaderNames, TlsFiles, threads_by_default};
 pub use front_end::FrontEnd;
 pub use server::{Bound, Server, StartError};
 pub use service::{Limits, Service};
+pub use stores::{AnyStore, StoreError};
 pub use tls::TlsError;

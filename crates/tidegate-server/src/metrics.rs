@@ -7,6 +7,7 @@ mod cells;
 mod histogram;
 mod lyft;
 mod render;
+mod store;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

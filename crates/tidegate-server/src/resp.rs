@@ -2,7 +2,8 @@
 //!
 //! Connections have threads of their own ([`crate::lanes`]). What arrives at once is answered at
 //! once: all commands that a read brought in are decided one after the other, and their answers leave
-//! in one write ([`connection`]).
+//! in one write ([`connection`]). With a store that is waited for they are asked side by side
+//! ([`pending`]).
 
 mod check;
 mod command;
@@ -12,22 +13,27 @@ mod counts;
 mod greeting;
 mod limits;
 mod parse;
+mod pending;
 mod reply;
 mod session;
 mod telling;
 mod throttle;
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tidegate::Store as _;
 use tokio::sync::Notify;
 
 pub(crate) use self::converse::converse;
 use self::counts::Counts;
 use self::limits::Brought;
+use self::reply::Reply;
 use crate::config::Config;
 use crate::drain::Drain;
+use crate::front_end::FrontEnd;
 use crate::listen::Listener;
 use crate::service::Service;
 
@@ -35,6 +41,8 @@ use crate::service::Service;
 #[derive(Debug)]
 pub(crate) struct Resp {
     service: Arc<Service>,
+    /// Whether the store has to be waited for.
+    waits: bool,
     brought: Arc<Brought>,
     password: Option<String>,
     threads: usize,
@@ -47,6 +55,7 @@ pub(crate) struct Resp {
 impl Resp {
     fn new(service: Arc<Service>, config: &Config) -> Self {
         Self {
+            waits: service.limits().store().waits(),
             service,
             brought: Arc::default(),
             password: config.resp_password.clone(),
@@ -56,6 +65,13 @@ impl Resp {
             is_draining: AtomicBool::new(false),
             draining: Notify::new(),
         }
+    }
+
+    /// Says what is wrong with a command, and counts it.
+    #[cold]
+    fn refuse(&self, reply: &mut Reply<'_>, text: fmt::Arguments<'_>) {
+        self.service.metrics().bad_request(FrontEnd::Resp);
+        reply.error(text);
     }
 
     /// Tells all connections to come to an end.

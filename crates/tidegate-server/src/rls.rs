@@ -13,6 +13,7 @@ use tidegate_proto::{
 use crate::config::{Config, HeaderNames};
 use crate::front_end::FrontEnd;
 use crate::service::Service;
+use crate::stores::StoreError;
 
 /// Why a question cannot be answered. The first two are in Lyft's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +33,15 @@ pub(crate) enum RlsError {
          SECOND, MINUTE, HOUR, DAY, MONTH, YEAR"
     )]
     Unit { position: usize, unit: String },
+    #[error("the store of the limits has no answer: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// An answer in Envoy's words.
+pub(crate) struct Answer {
+    pub(crate) response: RateLimitResponse,
+    /// Whether it refuses because the store had no answer. Envoy's protocol has no word for that.
+    pub(crate) is_unanswered: bool,
 }
 
 /// Entries of a request, one after the other; few requests have more.
@@ -43,27 +53,28 @@ type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 /// Descriptors with negative hits are given back, all others are taken, all or nothing. A request
 /// with both is two, one after the other: what it gives back is given back first, and stays so
 /// when the rest is refused.
-pub(crate) fn answer(
+pub(crate) async fn answer(
     service: &Service,
     config: &Config,
     front_end: FrontEnd,
     request: &RateLimitRequest,
-) -> Result<RateLimitResponse, RlsError> {
-    let understood = check(request).and_then(|()| {
-        let entries: Entries<'_> = request
-            .descriptors
-            .iter()
-            .flat_map(|descriptor| &descriptor.entries)
-            .map(|entry| Entry::new(&entry.key, &entry.value))
-            .collect();
-        let descriptors = descriptors(request, &entries)?;
-        let decided = decide(service, front_end, request, &descriptors);
-        Ok(render(service, config, request, &descriptors, &decided))
-    });
-    if understood.is_err() {
+) -> Result<Answer, RlsError> {
+    let bad = |error| {
         service.metrics().bad_request(front_end);
-    }
-    understood
+        error
+    };
+    check(request).map_err(bad)?;
+    let entries: Entries<'_> = request
+        .descriptors
+        .iter()
+        .flat_map(|descriptor| &descriptor.entries)
+        .map(|entry| Entry::new(&entry.key, &entry.value))
+        .collect();
+    let descriptors = descriptors(request, &entries).map_err(bad)?;
+    let decided = decide(service, front_end, request, &descriptors).await?;
+    let is_unanswered = decided.verdict.is_unanswered();
+    let response = render(service, config, request, &descriptors, &decided);
+    Ok(Answer { response, is_unanswered })
 }
 
 fn check(request: &RateLimitRequest) -> Result<(), RlsError> {
@@ -119,29 +130,30 @@ struct Decided {
     given: Option<Box<Verdict>>,
 }
 
-fn decide(
+async fn decide(
     service: &Service,
     front_end: FrontEnd,
     request: &RateLimitRequest,
     descriptors: &[Descriptor<'_>],
-) -> Decided {
+) -> Result<Decided, StoreError> {
     let cost = u64::from(request.hits_addend.max(1));
-    let ask = |op, descriptors: &[Descriptor<'_>]| {
-        service.ask(front_end, op, &Query::new(&request.domain, descriptors).cost(cost))
-    };
+    let query = Query::new(&request.domain, descriptors).cost(cost);
     let negative = request.descriptors.iter().filter(|it| it.is_negative_hits).count();
-    if negative == 0 {
-        return Decided { verdict: ask(Op::Check, descriptors), given: None };
-    }
-    if negative == descriptors.len() {
-        return Decided { verdict: ask(Op::Refund, descriptors), given: None };
+    if negative == 0 || negative == descriptors.len() {
+        let op = if negative == 0 { Op::Check } else { Op::Refund };
+        return Ok(Decided { verdict: service.ask(front_end, op, &query).await?, given: None });
     }
     let those = |negative: bool| -> Descriptors<'_> {
         let all = request.descriptors.iter().zip(descriptors);
         all.filter(|(asked, _)| asked.is_negative_hits == negative).map(|(_, it)| *it).collect()
     };
-    let given = Some(Box::new(ask(Op::Refund, &those(true))));
-    Decided { verdict: ask(Op::Check, &those(false)), given }
+    let (given, taken) = (those(true), those(false));
+    // Apart, since a request has the size of the largest thing that it ever does.
+    let given = Query { descriptors: &given, ..query };
+    let given = Box::pin(service.ask(front_end, Op::Refund, &given)).await?;
+    let taken = Query { descriptors: &taken, ..query };
+    let verdict = Box::pin(service.ask(front_end, Op::Check, &taken)).await?;
+    Ok(Decided { verdict, given: Some(Box::new(given)) })
 }
 
 impl Decided {

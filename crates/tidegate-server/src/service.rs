@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::rules::{HttpRequest, Mapped, Rules};
-use tidegate::{Call, Decision, MemoryError, Outcome, Verdict};
-use tidegate::{Item, LocalStore as _, MemoryStore, Op, Query, Registered, RuleError, RuleLimiter};
+use tidegate::{Answer, Call, Decision, Item, Op, Query, Registered, RuleError, RuleLimiter};
+use tidegate::{Store as _, Verdict};
 
 use crate::clock::ServiceClock;
 use crate::front_end::FrontEnd;
 use crate::metrics::Metrics;
+use crate::stores::{AnyStore, StoreError};
 
 /// The limiter of a service.
-pub type Limits = RuleLimiter<MemoryStore, ServiceClock>;
+pub type Limits = RuleLimiter<AnyStore, ServiceClock>;
 
 /// What all front ends ask.
 #[derive(Debug)]
@@ -41,49 +42,61 @@ impl Service {
     }
 
     /// Does something with the limits that a request meets, and counts it.
-    pub fn ask(&self, front_end: FrontEnd, op: Op<'_>, query: &Query<'_>) -> Verdict {
+    ///
+    /// # Errors
+    /// If the store could not answer, and was built to say so.
+    #[inline]
+    pub async fn ask(
+        &self,
+        front_end: FrontEnd,
+        op: Op<'_>,
+        query: &Query<'_>,
+    ) -> Result<Verdict, StoreError> {
         let now = self.limits.now();
-        let verdict = self.limits.ask_at(op, query, now);
+        let verdict = self.limits.ask_at_async(op, query, now).await?;
         self.metrics.decided(front_end, op, query, &verdict);
         self.metrics.took(front_end, self.limits.now().since(now));
         log_refusal(front_end, query.domain, &verdict);
-        verdict
+        Ok(verdict)
     }
 
     /// [`ask`](Self::ask) for an HTTP request, which the `http` section of the rules turns into
     /// descriptors.
-    pub fn ask_http<R: HttpRequest + ?Sized>(
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn ask_http<R: HttpRequest + ?Sized>(
         &self,
         front_end: FrontEnd,
         op: Op<'_>,
         query: &Query<'_>,
         request: &R,
         mapped: &mut Mapped,
-    ) -> Verdict {
+    ) -> Result<Verdict, StoreError> {
         let now = self.limits.now();
-        let verdict = self.limits.ask_http_at(op, query, request, mapped, now);
+        let verdict = self.limits.ask_http_at_async(op, query, request, mapped, now).await?;
         mapped.with(|descriptors| {
             let query = Query { descriptors, ..*query };
             self.metrics.decided(front_end, op, &query, &verdict);
         });
         self.metrics.took(front_end, self.limits.now().since(now));
         log_refusal(front_end, query.domain, &verdict);
-        verdict
+        Ok(verdict)
     }
 
     /// Checks a request and remembers under `id` what it took, to be settled within `ttl`.
     ///
     /// # Errors
-    /// If the store has no room for another reservation.
-    pub fn reserve(
+    /// If the store could not answer, or has no room for another reservation.
+    pub async fn reserve(
         &self,
         front_end: FrontEnd,
         query: &Query<'_>,
         id: u128,
         ttl: Duration,
-    ) -> Result<Verdict, MemoryError> {
+    ) -> Result<Verdict, StoreError> {
         let now = self.limits.now();
-        let verdict = self.limits.reserve_at(query, id, ttl, now)?;
+        let verdict = self.limits.reserve_at_async(query, id, ttl, now).await?;
         self.metrics.decided(front_end, Op::Check, query, &verdict);
         self.metrics.took(front_end, self.limits.now().since(now));
         Ok(verdict)
@@ -93,17 +106,19 @@ impl Service {
     ///
     /// # Errors
     /// As there.
-    pub fn reserve_http<R: HttpRequest + ?Sized>(
+    pub async fn reserve_http<R: HttpRequest + ?Sized>(
         &self,
         front_end: FrontEnd,
         query: &Query<'_>,
         request: &R,
         id: u128,
         ttl: Duration,
-    ) -> Result<Verdict, MemoryError> {
+    ) -> Result<Verdict, StoreError> {
         let now = self.limits.now();
         let mut mapped = Mapped::new();
-        let verdict = self.limits.reserve_http_at(query, request, &mut mapped, (id, ttl), now)?;
+        let limits = &self.limits;
+        let verdict = limits.reserve_http_at_async(query, request, &mut mapped, (id, ttl), now);
+        let verdict = verdict.await?;
         mapped.with(|descriptors| {
             let query = Query { descriptors, ..*query };
             self.metrics.decided(front_end, Op::Check, &query, &verdict);
@@ -112,29 +127,40 @@ impl Service {
         Ok(verdict)
     }
 
+    /// Ends a reservation at its real cost; zero cancels it. Whether there was one.
+    ///
+    /// # Errors
+    /// If the store could not answer.
+    pub async fn settle(&self, id: u128, cost: u64) -> Result<bool, StoreError> {
+        self.limits.settle_at_async(id, cost, self.limits.now()).await
+    }
+
     /// A check by a limit that is in no rules, under the name that metrics call it by.
-    pub fn check_with(
+    ///
+    /// # Errors
+    /// If the store could not answer, and was built to say so.
+    pub async fn check_with(
         &self,
         front_end: FrontEnd,
         name: &'static str,
         limit: &Registered,
         key: &[u8],
         cost: u64,
-    ) -> Decision {
+    ) -> Result<Decision, StoreError> {
         let now = self.limits.now();
         let item = Item::new(key, limit);
         let decision = match cost {
             0 => {
-                let mut answers = [tidegate::Answer::default()];
+                let mut answers = [Answer::default()];
                 let call = Call::new(Op::Peek, std::slice::from_ref(&item), 0, now);
-                let Outcome { .. } = self.limits.store().apply_now(&call, &mut answers);
+                self.limits.store().apply(&call, &mut answers).await?;
                 answers[0].decision
             }
-            cost => self.limits.store().check_one_now(&item, cost, now),
+            cost => self.limits.store().check_one(&item, cost, now).await?,
         };
         self.metrics.decided_with(front_end, name, cost, &decision);
         self.metrics.took(front_end, self.limits.now().since(now));
-        decision
+        Ok(decision)
     }
 
     /// Replaces the rules while everything goes on.

@@ -1,10 +1,12 @@
 //! What is counted, under which names.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use tidegate::rules::{Descriptor, Entry, File, Options, Override, Rules, Unit};
 use tidegate::{ManualClock, MemoryStore, Modes, Op, Query, RuleLimiter};
-use tidegate_server::{FrontEnd, Service, ServiceClock};
+use tidegate_server::{FrontEnd, Service, ServiceClock, StoreError};
 
 const TEXT: &str = "
 domain: api
@@ -39,15 +41,23 @@ fn service() -> Service {
 
 fn service_with(text: &str, modes: Modes) -> Service {
     let clock = ServiceClock::Manual(ManualClock::new());
-    let limiter = RuleLimiter::build(MemoryStore::new(), clock, rules(text), modes);
+    let limiter = RuleLimiter::build(MemoryStore::new().into(), clock, rules(text), modes);
     Service::new(limiter.expect("the rules can be enforced"), 0.8)
+}
+
+/// What is asked of the memory store is decided when it is first polled.
+fn at_once<T>(asked: impl Future<Output = Result<T, StoreError>>) -> T {
+    let asked = pin!(asked).poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(Ok(answer)) = asked else { panic!("it waits, or fails") };
+    answer
 }
 
 /// Asks for one descriptor.
 fn ask(service: &Service, op: Op<'_>, entries: &[(&str, &str)], cost: u64) -> bool {
     let entries: Vec<_> = entries.iter().map(|(key, value)| Entry::new(key, value)).collect();
     let descriptors = [Descriptor::new(&entries)];
-    service.ask(FrontEnd::Grpc, op, &Query::new("api", &descriptors).cost(cost)).allowed
+    let query = Query::new("api", &descriptors).cost(cost);
+    at_once(service.ask(FrontEnd::Grpc, op, &query)).allowed
 }
 
 /// Every line that has a value, by what stands before it.
@@ -187,7 +197,7 @@ fn where_descriptors_decide_by_themselves_each_counts_what_it_took() {
     let (user, pair) = ([Entry::new("user", "ada")], [Entry::new("pair", "x")]);
     let descriptors = [Descriptor::new(&user), Descriptor::new(&pair)];
     for _ in 0..2 {
-        let _ = service.ask(FrontEnd::Grpc, Op::Check, &Query::new("api", &descriptors));
+        let _ = at_once(service.ask(FrontEnd::Grpc, Op::Check, &Query::new("api", &descriptors)));
     }
     let told = read(&service);
     assert_eq!(told[&decisions("api.user", "allowed", "store")], 2.0, "it took both times");
@@ -213,9 +223,9 @@ fn what_is_in_no_rules_is_counted_without_its_names() {
     let entries = [Entry::new("user", "ada")];
     let limit = Some(Override { requests_per_unit: 1, unit: Unit::Minute });
     let descriptors = [Descriptor { limit, ..Descriptor::new(&entries) }];
-    let _ = service.ask(FrontEnd::Grpc, Op::Check, &Query::new("api", &descriptors));
+    let _ = at_once(service.ask(FrontEnd::Grpc, Op::Check, &Query::new("api", &descriptors)));
     let descriptors = [Descriptor::new(&entries)];
-    let _ = service.ask(FrontEnd::Http, Op::Check, &Query::new("stranger", &descriptors));
+    let _ = at_once(service.ask(FrontEnd::Http, Op::Check, &Query::new("stranger", &descriptors)));
     let text = service.render_metrics();
     assert!(!text.contains("stranger") && !text.contains("nobody"), "{text}");
     let told = read(&service);

@@ -14,7 +14,8 @@ local args = ARGV[1]
 
 -- The commonest of all: one bucket without extras. `bucket.lua` says what it does; this is the
 -- same without a function or a table, because those take longer than the rest.
-if string.byte(args) == 1 then
+local op = string.byte(args)
+if op == 1 then
   local now, dq, dr, t, cq, cr, tag = struct.unpack('<ddddddBc0', args, 2)
   local expires = now < 0
   if expires then
@@ -48,6 +49,83 @@ if string.byte(args) == 1 then
   return struct.pack('<Bd', 1, now) .. (value or '')
 end
 
+-- Buckets and windows without extras, all of them enforced; `bucket.lua` and `fixed_window.lua` say
+-- what they do.
+if op == 12 then
+  local spread = unpack
+  local pack, unpack, call = struct.pack, struct.unpack, redis.call
+  local now, count, pos = unpack('<dB', args, 2)
+  local expires = now < 0
+  if expires then
+    local time = call('TIME')
+    now = time[1] * 1000000 + time[2]
+  end
+  local values = count == 1 and { call('GET', KEYS[1]) } or call('MGET', spread(KEYS))
+  local allowed, reply, states, tills, counted = true, { '' }, {}, {}, {}
+  for index = 1, count do
+    local value, kind, fits, state, till, tag = values[index], nil, nil, '', nil, nil
+    kind, pos = unpack('<B', args, pos)
+    if kind == 1 then
+      local dq, dr, t, cq, cr
+      dq, dr, t, cq, cr, tag, pos = unpack('<dddddBc0', args, pos)
+      local q, r = now, 0
+      if value then
+        local size = #tag
+        if string.sub(value, 1, size) ~= tag then return pack('<BdH', 2, now, index - 1) .. value end
+        state = string.sub(value, size + 1)
+        q, r = unpack('<dd', state)
+        if q < now then q, r = now, 0 end
+      end
+      q, r = q + dq, r + dr
+      if r >= t then q, r = q + 1, r - t end
+      cq = now + cq
+      fits = q < cq or (q == cq and r <= cr)
+      states[index], till = tag .. pack('<dd', q, r), r > 0 and q + 1 or q
+    else
+      local n, second, third, fourth, length, cap, windows, counts
+      n, second, third, fourth, length, cap, windows, counts, tag, pos =
+        unpack('<ddddddBBBc0', args, pos)
+      local ends, used = 0, 0
+      if value then
+        local size = #tag
+        if string.sub(value, 1, size) ~= tag then return pack('<BdH', 2, now, index - 1) .. value end
+        state = string.sub(value, size + 1)
+        ends, used = unpack('<dd', state)
+      end
+      if now >= ends or used == 0 then
+        if now >= ends or windows == 1 then ends = 0 end
+        used = 0
+        local next = 0
+        if windows == 2 then next = now < second and second or (now < third and third or fourth) end
+        if windows == 1 then
+          next = now + length
+        elseif now >= next then
+          next = now - math.fmod(now, length) + length
+        end
+        if next > ends then ends = next end
+      end
+      fits = used + n <= cap
+      used = used + n
+      if used > 4503599627370496 then used = 4503599627370496 end
+      states[index], till, counted[index] = tag .. pack('<dd', ends, used), ends, counts == 1
+    end
+    tills[index] = till
+    allowed = allowed and fits
+    reply[index + 1] = pack('<BB', fits and 1 or 0, #state) .. state
+  end
+  for index = 1, count do
+    if allowed or counted[index] then
+      if expires then
+        call('SET', KEYS[index], states[index], 'PXAT', math.ceil(tills[index] / 1000))
+      else
+        call('SET', KEYS[index], states[index])
+      end
+    end
+  end
+  reply[1] = pack('<Bd', allowed and 1 or 0, now)
+  return table.concat(reply)
+end
+
 local call, band = redis.call, bit.band
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local concat, spread = table.concat, unpack
@@ -60,7 +138,7 @@ local MOST = 4503599627370496
 -- A lease without an end, and the last moment that can be told.
 local NEVER = 9007199254740991
 
-local op, flags, kinds, now, holder, quotas, count, pos = unpack('<BBBdc16HH', args)
+local flags, kinds, now, holder, quotas, count, pos = unpack('<BBdc16HH', args, 2)
 local expires = now < 0
 if expires then
   local time = call('TIME')

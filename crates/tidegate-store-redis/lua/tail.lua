@@ -12,15 +12,18 @@ if op == PROBE then
   return pack('<Bd', 1, now)
 end
 
--- All holders of permits, in the order of their leases.
-local function holders_of(units, ends)
-  local found, all = call('ZRANGE', ends, 0, -1, 'WITHSCORES'), {}
-  for place = 1, #found, 2 do
-    local who = found[place]
-    all[#all + 1] = pack('<c16dd', who, tonumber(call('HGET', units, who)) or 0,
-      tonumber(found[place + 1]))
+local holders_of
+if op == DUMP or op == SWAP then
+  -- All holders of permits, in the order of their leases.
+  function holders_of(units, ends)
+    local found, all = call('ZRANGE', ends, 0, -1, 'WITHSCORES'), {}
+    for place = 1, #found, 2 do
+      local who = found[place]
+      all[#all + 1] = pack('<c16dd', who, tonumber(call('HGET', units, who)) or 0,
+        tonumber(found[place + 1]))
+    end
+    return concat(all)
   end
-  return concat(all)
 end
 
 if op == DUMP then
@@ -84,13 +87,14 @@ end
 
 local parts, plain, next_key = {}, {}, 1
 for index = 1, count do
-  local kind, groups
-  local p = {}
-  kind, p.asks, p.counts, p.first_sight, p.span, p.tag, pos = unpack('<BBBBdBc0', args, pos)
+  local kind, asks, counts, first_sight, span, tag, groups
+  kind, asks, counts, first_sight, span, tag, pos = unpack('<BBBBdBc0', args, pos)
   local algorithm = algorithms[kind]
-  p.algorithm, p.base, p.episode = algorithm, #p.tag, 0
+  -- Named here, so that the table is made as large as it will be at once.
+  local p = { algorithm = algorithm, key = KEYS[next_key], tag = tag, base = #tag, value = false,
+    asks = asks, counts = counts, first_sight = first_sight, span = span, episode = 0,
+    fits = false, unseen = false, groups = false, n = nil, t = 0, cq = 0, cr = 0, dq = 0, dr = 0 }
   pos = algorithm.read(p, pos)
-  p.key = KEYS[next_key]
   if algorithm.keys then
     p.units, p.ends = KEYS[next_key + 1], KEYS[next_key + 2]
     next_key = next_key + 3

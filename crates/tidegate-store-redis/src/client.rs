@@ -40,6 +40,7 @@ mod view;
 
 use dial::Dialer;
 use here::Post;
+use link::Waiting;
 use node::{Common, Node};
 use sentinel::Sentinels;
 use view::View;
@@ -50,6 +51,8 @@ use view::View;
 pub(crate) const COMMANDS: &[&str] =
     &["auth", "select", "client|setname", "role", "script|load", "cluster|slots", "asking"];
 
+/// Nobody waits longer, whatever is asked for.
+const DEADLINE_MAX: Duration = Duration::from_secs(3_600);
 /// How often [`Client::wait_ready`] looks.
 const READY_LOOK: Duration = Duration::from_millis(10);
 
@@ -112,6 +115,9 @@ pub enum ClientError {
     Reply(String),
 }
 
+/// One of the masters.
+pub(crate) struct Master(Arc<Node>);
+
 /// All connections of a store. Opening does not wait for a server to be there.
 pub(crate) struct Client {
     id: u64,
@@ -128,10 +134,12 @@ impl Client {
     /// To be called within a tokio runtime, which outlives it and does its work in the background.
     pub(crate) fn open(
         target: Target,
-        options: ClientOptions,
+        mut options: ClientOptions,
         stats: Arc<Stats>,
     ) -> Result<Arc<Self>, TlsError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        options.deadline = options.deadline.min(DEADLINE_MAX);
+        options.in_flight_max = options.in_flight_max.max(1);
         let dialer = Dialer {
             tls: target.tls.then(|| connector(&options.tls)).transpose()?,
             username: target.username.clone(),
@@ -194,45 +202,37 @@ impl Client {
     /// Sends a command and waits for its reply, until its deadline at the longest. Whoever stops
     /// waiting does not undo it.
     pub(crate) async fn run(&self, command: Command) -> Result<Reply, ClientError> {
-        let deadline = self.deadline();
-        let post = Post { bytes: &command.bytes, deadline, before: None };
+        let post = Post { bytes: &command.bytes, deadline: self.deadline(), before: None };
         let mut waiting = here::post(self, command.slot, &post)?;
-        match (&mut waiting).await {
+        self.hear(&mut waiting, &post).await
+    }
+
+    /// The masters that are known, in the order of their addresses.
+    pub(crate) fn masters(&self) -> Vec<Master> {
+        let (_, view) = self.view();
+        view.masters.iter().map(|node| Master(Arc::clone(node))).collect()
+    }
+
+    /// Sends a command to one master, whatever its slot.
+    pub(crate) async fn run_at(&self, to: &Master, bytes: &[u8]) -> Result<Reply, ClientError> {
+        let post = Post { bytes, deadline: self.deadline(), before: None };
+        let mut waiting = here::post_to(self, &to.0, &post)?;
+        self.hear(&mut waiting, &post).await
+    }
+
+    /// Waits for the reply, and for another one if that says that the command has to go elsewhere.
+    async fn hear(&self, waiting: &mut Waiting, post: &Post<'_>) -> Result<Reply, ClientError> {
+        match (&mut *waiting).await {
             Err(ClientError::Reply(text)) if retry::is_worth(&text) => {
-                Box::pin(self.run_again(&command.bytes, deadline, waiting, text)).await
+                Box::pin(self.run_again(post, waiting, text)).await
             }
             result => result,
         }
     }
 
-    /// Sends a command to every master, in the order of their addresses.
-    pub(crate) async fn run_everywhere(&self, bytes: &[u8]) -> Vec<Result<Reply, ClientError>> {
-        let deadline = self.deadline();
-        let (_, view) = self.view();
-        if view.masters.is_empty() {
-            return vec![Err(ClientError::Down)];
-        }
-        let post = Post { bytes, deadline, before: None };
-        let all: Vec<_> =
-            view.masters.iter().map(|master| here::post_to(self, master, &post)).collect();
-        let mut replies = Vec::with_capacity(all.len());
-        for waiting in all {
-            replies.push(match waiting {
-                Err(error) => Err(error),
-                Ok(mut waiting) => match (&mut waiting).await {
-                    Err(ClientError::Reply(text)) if retry::is_worth(&text) => {
-                        Box::pin(self.run_again(bytes, deadline, waiting, text)).await
-                    }
-                    result => result,
-                },
-            });
-        }
-        replies
-    }
-
     /// Waits until all masters are known and answer, for so long at the most. Whether they do.
     pub(crate) async fn wait_ready(&self, at_most: Duration) -> bool {
-        let end = Instant::now() + at_most;
+        let end = Instant::now() + at_most.min(DEADLINE_MAX);
         loop {
             if self.is_ready().await {
                 return true;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
+use smallvec::SmallVec;
 use tidegate_core::{Inherit, Limit};
 use tidegate_store::{RegisterError, Registered};
 
@@ -72,6 +73,14 @@ impl Handles {
         known.by_id.entry(id.into()).or_default().push(Arc::clone(&handle));
         known.count += 1;
         Ok(handle)
+    }
+
+    /// The numbers of all handles of an id.
+    pub(crate) fn serials(&self, id: &str) -> impl Iterator<Item = u64> {
+        let known = self.known.read();
+        let all = known.by_id.get(id).map_or(&[][..], Vec::as_slice);
+        let serials: SmallVec<[u64; 4]> = all.iter().filter_map(|it| serial_of(it)).collect();
+        serials.into_iter()
     }
 
     /// Forgets those that nobody else has, and gives back the others.

@@ -27,7 +27,7 @@ static SHA: LazyLock<String> = LazyLock::new(|| sha1_smol::Sha1::from(SCRIPT).di
 #[repr(u8)]
 pub(crate) enum ScriptOp {
     /// A check of one plain bucket.
-    Quick = 1,
+    QuickBucket = 1,
     Check = 2,
     Peek = 3,
     Force = 4,
@@ -42,6 +42,8 @@ pub(crate) enum ScriptOp {
     Undo = 10,
     /// Writes something, to see whether the server does.
     Probe = 11,
+    /// A check of plain buckets and fixed windows that are all enforced.
+    Plain = 12,
 }
 
 /// Begins a command that calls the script with so many keys, each of which has to follow, and then

@@ -420,10 +420,15 @@ impl Store for RedisStore {
         let sent = Instant::now();
         let settled = inner.engine.settle(id, cost, now).await;
         match &settled {
-            Ok(_) => inner.stats.seconds[SETTLE].add(sent.elapsed()),
+            Ok(keys) => {
+                inner.stats.seconds[SETTLE].add(sent.elapsed());
+                for (id, key) in keys.iter().flatten() {
+                    inner.handles.serials(id).for_each(|serial| inner.denials.forget(serial, key));
+                }
+            }
             Err(error) => inner.stats.errors.add(error),
         }
-        settled
+        settled.map(|keys| keys.is_some())
     }
 
     fn settle_soon(&self, holding: Holding, cost: u64, now: Timestamp) {

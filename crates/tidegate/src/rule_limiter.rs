@@ -321,7 +321,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
 }
 
 /// For tests: the general way also where there is a short one.
-#[cfg(test)]
+#[cfg(all(test, feature = "time-zones"))]
 impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
     pub(crate) fn ask_generally(&self, op: Op<'_>, query: &Query<'_>) -> Verdict {
         let (shared, now) = (&*self.shared, self.now());

@@ -37,8 +37,8 @@ fn is_absent(error: &SnapshotError) -> bool {
 
 /// Writes what is counted to the snapshot.
 pub(super) fn write(path: Option<PathBuf>, limits: &Limits) {
-    let Some(path) = path else { return };
-    if let Err(error) = limits.store().snapshot(&path, limits.now()) {
+    let (Some(path), Some(store)) = (path, limits.store().memory()) else { return };
+    if let Err(error) = store.snapshot(&path, limits.now()) {
         warn!(error = %chain(&error), "the snapshot could not be written");
     }
 }

@@ -17,7 +17,7 @@ use super::{MESSAGE_MAX, unary};
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::front_end::FrontEnd;
-use crate::rls;
+use crate::rls::{self, RlsError};
 use crate::service::Service;
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -83,8 +83,9 @@ impl Routes {
                 return status.into_http();
             }
         };
-        match rls::answer(&self.service, &self.config, FrontEnd::Grpc, &request) {
-            Ok(response) => unary::write(&response),
+        match rls::answer(&self.service, &self.config, FrontEnd::Grpc, &request).await {
+            Ok(answer) => unary::write(&answer.response),
+            Err(error @ RlsError::Store(_)) => Status::unavailable(error.to_string()).into_http(),
             Err(error) => Status::invalid_argument(error.to_string()).into_http(),
         }
     }

@@ -253,19 +253,19 @@ struct Group {
 }
 
 impl Listed<'_> {
-    /// Gives the descriptors in the form that limiters take. No text is copied.
-    pub(crate) fn with<T>(&self, ask: impl FnOnce(&[Descriptor<'_>]) -> T) -> T {
-        let entries: SmallVec<[Entry<'_>; 8]> =
-            self.entries.iter().map(|(key, value)| Entry::new(key, value)).collect();
-        let descriptors: SmallVec<[Descriptor<'_>; 4]> = self
-            .groups
-            .iter()
-            .map(|group| Descriptor {
-                cost: group.cost,
-                ..Descriptor::new(&entries[group.entries.clone()])
-            })
-            .collect();
-        ask(&descriptors)
+    /// All entries in the form that limiters take, for [`grouped`](Self::grouped). No text is
+    /// copied.
+    pub(crate) fn entries(&self) -> SmallVec<[Entry<'_>; 8]> {
+        self.entries.iter().map(|(key, value)| Entry::new(key, value)).collect()
+    }
+
+    /// The descriptors in the form that limiters take; `entries` are all of them.
+    pub(crate) fn grouped<'e>(&self, entries: &'e [Entry<'e>]) -> SmallVec<[Descriptor<'e>; 4]> {
+        let group = |group: &Group| Descriptor {
+            cost: group.cost,
+            ..Descriptor::new(&entries[group.entries.clone()])
+        };
+        self.groups.iter().map(group).collect()
     }
 
     /// Whether a descriptor says what it costs.

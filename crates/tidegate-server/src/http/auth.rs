@@ -75,7 +75,7 @@ impl HttpRequest for Described<'_> {
 }
 
 impl App {
-    pub(crate) fn auth(
+    pub(crate) async fn auth(
         &self,
         method: &Method,
         uri: &Uri,
@@ -96,6 +96,7 @@ impl App {
         let mut mapped = Mapped::new();
         let verdict =
             self.service.ask_http(FrontEnd::Http, Op::Check, &query, &described, &mut mapped);
+        let verdict = verdict.await?;
         Ok(match verdict.allowed {
             true => with_headers(&self.config, &verdict, StatusCode::OK, "", String::new()),
             false => refusal(&self.config, &verdict, refused),

@@ -23,7 +23,7 @@ pub(crate) enum Deed {
 
 impl App {
     /// Does something with the limits that requests meet, and answers with what they said.
-    pub(crate) fn check(
+    pub(crate) async fn check(
         &self,
         deed: Deed,
         query: Option<&str>,
@@ -32,10 +32,10 @@ impl App {
         let questions = Questions::parse(body)?;
         let asked = match questions {
             Questions::One(asked) => asked,
-            Questions::Several(checks) => return self.check_all(deed, &checks),
+            Questions::Several(checks) => return self.check_all(deed, &checks).await,
         };
         let refused = refused_status(query)?;
-        let verdict = self.decide(deed, &asked)?;
+        let verdict = self.decide(deed, &asked).await?;
         if !verdict.knows_domain {
             return Err(Problem::no_domain(&asked.domain));
         }
@@ -44,7 +44,7 @@ impl App {
 
     /// Several at once: each by itself, in their order. If something is wrong with one of them,
     /// none is done.
-    fn check_all(&self, deed: Deed, checks: &[Asked<'_>]) -> Result<Response, Problem> {
+    async fn check_all(&self, deed: Deed, checks: &[Asked<'_>]) -> Result<Response, Problem> {
         let all = || checks.iter().enumerate();
         let unknown = self.service.limits().with_rules(|rules| {
             all().find(|(_, asked)| !rules.knows(&asked.domain)).map(|(index, _)| index)
@@ -64,43 +64,52 @@ impl App {
             if index > 0 {
                 out.push(',');
             }
-            self.decide(deed, asked)?.write_json(&mut out);
+            self.decide(deed, asked).await?.write_json(&mut out);
         }
         out.push_str("]}");
         Ok(respond(StatusCode::OK, JSON, out))
     }
 
-    fn decide(&self, deed: Deed, asked: &Asked<'_>) -> Result<Verdict, Problem> {
+    async fn decide(&self, deed: Deed, asked: &Asked<'_>) -> Result<Verdict, Problem> {
         let op = match deed {
             Deed::Check => Op::Check,
             Deed::Peek => Op::Peek,
             Deed::Refund => Op::Refund,
             Deed::Release if asked.id.is_none() => return Err(no_holder()),
-            Deed::Release => return Ok(self.release(asked)),
+            Deed::Release => return self.release(asked).await,
         };
         Ok(match &asked.what {
-            What::Descriptors(listed) => listed.with(|descriptors| {
-                self.service.ask(FrontEnd::Http, op, &asked.query(descriptors))
-            }),
+            What::Descriptors(listed) => {
+                let entries = listed.entries();
+                let descriptors = listed.grouped(&entries);
+                self.service.ask(FrontEnd::Http, op, &asked.query(&descriptors)).await?
+            }
             What::Http(request) => {
                 let (query, mut mapped) = (asked.query(&[]), Mapped::new());
-                self.service.ask_http(FrontEnd::Http, op, &query, &**request, &mut mapped)
+                let service = &self.service;
+                // Apart, since a request has the size of the largest thing that it ever does.
+                let asked = service.ask_http(FrontEnd::Http, op, &query, &**request, &mut mapped);
+                Box::pin(asked).await?
             }
         })
     }
 
-    fn release(&self, asked: &Asked<'_>) -> Verdict {
+    async fn release(&self, asked: &Asked<'_>) -> Result<Verdict, Problem> {
         let limits = self.service.limits();
         let now = limits.now();
-        match &asked.what {
+        Ok(match &asked.what {
             What::Descriptors(listed) => {
-                listed.with(|descriptors| limits.release_at(&asked.query(descriptors), now))
+                let entries = listed.entries();
+                let descriptors = listed.grouped(&entries);
+                let query = asked.query(&descriptors);
+                Box::pin(limits.release_at_async(&query, now)).await?
             }
             What::Http(request) => {
                 let (query, mut mapped) = (asked.query(&[]), Mapped::new());
-                limits.release_http_at(&query, &**request, &mut mapped, now)
+                let released = limits.release_http_at_async(&query, &**request, &mut mapped, now);
+                Box::pin(released).await?
             }
-        }
+        })
     }
 }
 

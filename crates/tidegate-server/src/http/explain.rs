@@ -28,7 +28,7 @@ impl App {
         }
         let explained = match &asked.what {
             What::Descriptors(listed) => {
-                listed.with(|descriptors| limits.explain(&asked.query(descriptors)))
+                limits.explain(&asked.query(&listed.grouped(&listed.entries())))
             }
             What::Http(request) => limits.explain_http(&asked.query(&[]), &**request),
         };

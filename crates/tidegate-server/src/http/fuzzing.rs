@@ -16,6 +16,7 @@ use super::{App, Trusted};
 use crate::clock::ServiceClock;
 use crate::config::Config;
 use crate::drain::Drain;
+use crate::fuzzing::at_once;
 use crate::service::Service;
 
 const RULES: &str = r#"
@@ -36,18 +37,18 @@ pub fn http_body(data: &[u8]) -> Vec<(u16, Bytes)> {
         let rules = Rules::load(&[File { name: "d.yaml", text: RULES }], &Options::default()).rules;
         let clock = ServiceClock::Manual(ManualClock::new());
         let store = MemoryStore::builder().max_keys(10_000).build();
-        let limits = RuleLimiter::build(store, clock, rules?, Modes::default()).ok()?;
+        let limits = RuleLimiter::build(store.into(), clock, rules?, Modes::default()).ok()?;
         let service = Arc::new(Service::new(limits, 0.8));
         Some(App::new(service, Arc::new(Config::default()), Trusted::default(), Drain::default()))
     });
     let app = app.as_ref().expect("the rules above can be enforced");
     let body = Bytes::copy_from_slice(data);
     let answers = [
-        app.check(Deed::Check, None, &body),
-        app.check(Deed::Release, None, &body),
-        app.reserve(None, &body),
+        at_once(app.check(Deed::Check, None, &body)),
+        at_once(app.check(Deed::Release, None, &body)),
+        at_once(app.reserve(None, &body)),
         app.explain_now(&body),
-        Ok(app.json(&body)),
+        Ok(at_once(app.json(&body))),
     ];
     let answers = answers.map(|answer| answer.unwrap_or_else(Problem::into_response));
     answers.map(|answer| (answer.status().as_u16(), whole(answer))).into()

@@ -16,6 +16,7 @@ use super::problem::Problem;
 use super::query::{descriptor, parameter};
 use super::reserve::duration;
 use crate::front_end::FrontEnd;
+use crate::stores::StoreError;
 
 /// How long an exception lasts at the most.
 const EXCEPTION_TIME_MAX: Duration = Duration::from_secs(366 * 86_400);
@@ -44,72 +45,83 @@ struct LimitBody<'a> {
 }
 
 impl Key {
-    fn with<T>(&self, look: impl FnOnce(&[Entry<'_>]) -> T) -> T {
-        let entries: Vec<_> =
-            self.entries.iter().map(|(key, value)| Entry::new(key, value)).collect();
-        look(&entries)
+    fn entries(&self) -> Vec<Entry<'_>> {
+        self.entries.iter().map(|(key, value)| Entry::new(key, value)).collect()
     }
 }
 
 impl App {
     /// What every limit on a key says, and which exceptions it has.
-    pub(crate) fn key(&self, query: Option<&str>) -> Result<Response, Problem> {
+    pub(crate) async fn key(&self, query: Option<&str>) -> Result<Response, Problem> {
         let key = self.key_of(query)?;
-        let verdict = self.peek(&key);
+        let verdict = self.peek(&key).await?;
         Ok(self.show(&key, &verdict))
     }
 
     /// Forgets what a key has used.
-    pub(crate) fn reset_key(&self, query: Option<&str>) -> Result<Response, Problem> {
+    pub(crate) async fn reset_key(&self, query: Option<&str>) -> Result<Response, Problem> {
         let key = self.key_of(query)?;
-        key.with(|entries| {
-            let descriptors = [Descriptor::new(entries)];
-            let query = Query::new(&key.domain, &descriptors);
-            self.service.ask(FrontEnd::Http, Op::Reset, &query);
-        });
-        let verdict = self.peek(&key);
+        let entries = key.entries();
+        let descriptors = [Descriptor::new(&entries)];
+        let query = Query::new(&key.domain, &descriptors);
+        self.service.ask(FrontEnd::Http, Op::Reset, &query).await?;
+        let verdict = self.peek(&key).await?;
         Ok(self.show(&key, &verdict))
     }
 
-    pub(crate) fn block(&self, query: Option<&str>, body: &Bytes) -> Result<Response, Problem> {
+    pub(crate) async fn block(
+        &self,
+        query: Option<&str>,
+        body: &Bytes,
+    ) -> Result<Response, Problem> {
         let key = self.key_of(query)?;
         let BlockBody { span } = parse(body)?;
-        self.except(&key, Exception::Block, &span.0)
+        self.except(&key, Exception::Block, &span.0).await
     }
 
-    pub(crate) fn limit(&self, query: Option<&str>, body: &Bytes) -> Result<Response, Problem> {
+    pub(crate) async fn limit(
+        &self,
+        query: Option<&str>,
+        body: &Bytes,
+    ) -> Result<Response, Problem> {
         let key = self.key_of(query)?;
         let LimitBody { requests_per_unit, unit, span } = parse(body)?;
         let Some(unit) = Unit::parse(&unit.0) else {
             let units = Unit::ALL.map(Unit::as_str).join(", ");
             return Err(Problem::bad(format!("`unit` of `{}` is none of {units}", unit.0)));
         };
-        self.except(&key, Exception::Limit(Override { requests_per_unit, unit }), &span.0)
+        let limit = Override { requests_per_unit, unit };
+        self.except(&key, Exception::Limit(limit), &span.0).await
     }
 
-    fn except(&self, key: &Key, exception: Exception, span: &str) -> Result<Response, Problem> {
+    async fn except(
+        &self,
+        key: &Key,
+        exception: Exception,
+        span: &str,
+    ) -> Result<Response, Problem> {
         let span = duration("for", span)?;
         if span > EXCEPTION_TIME_MAX {
             return Err(Problem::bad("`for`: the most is 366d"));
         }
         let limits = self.service.limits();
-        let made = key.with(|entries| limits.except(&key.domain, entries, exception, span));
+        let made = limits.except(&key.domain, &key.entries(), exception, span);
         made.map_err(|error: ExceptionError| {
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
         })?;
-        let verdict = self.peek(key);
+        let verdict = self.peek(key).await?;
         Ok(self.show(key, &verdict))
     }
 
-    pub(crate) fn lift(
+    pub(crate) async fn lift(
         &self,
         query: Option<&str>,
         kind: ExceptionKind,
     ) -> Result<Response, Problem> {
         let key = self.key_of(query)?;
         let limits = self.service.limits();
-        match key.with(|entries| limits.lift(&key.domain, entries, kind)) {
-            true => Ok(self.show(&key, &self.peek(&key))),
+        match limits.lift(&key.domain, &key.entries(), kind) {
+            true => Ok(self.show(&key, &self.peek(&key).await?)),
             false => Err(Problem::not_found("the key has no such exception")),
         }
     }
@@ -132,17 +144,15 @@ impl App {
     }
 
     /// What limits say to a key that wants nothing. Looking is no traffic: it shows in no metric.
-    fn peek(&self, key: &Key) -> Verdict {
-        key.with(|entries| {
-            let descriptors = [Descriptor::new(entries)];
-            let query = Query::new(&key.domain, &descriptors).cost(0);
-            self.service.limits().ask(Op::Peek, &query)
-        })
+    async fn peek(&self, key: &Key) -> Result<Verdict, StoreError> {
+        let entries = key.entries();
+        let descriptors = [Descriptor::new(&entries)];
+        let query = Query::new(&key.domain, &descriptors).cost(0);
+        self.service.limits().ask_async(Op::Peek, &query).await
     }
 
     fn show(&self, key: &Key, verdict: &Verdict) -> Response {
-        let exceptions =
-            key.with(|entries| self.service.limits().exceptions_of(&key.domain, entries));
+        let exceptions = self.service.limits().exceptions_of(&key.domain, &key.entries());
         let exceptions: Vec<Value> = exceptions.iter().map(shown).collect();
         let mut body = json!({
             "domain": key.domain, "descriptor": key.entries, "exceptions": exceptions,

@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode, header};
 use prost_types::value::Kind;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
@@ -20,8 +20,9 @@ use tidegate_proto::{
 
 use super::App;
 use super::answer::{JSON, Response, respond};
+use super::problem::Problem;
 use crate::front_end::FrontEnd;
-use crate::rls;
+use crate::rls::{self, Answer, RlsError};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -257,7 +258,7 @@ fn any(value: &prost_types::Value) -> Value {
 impl App {
     /// Answers 200 or 429 with the same body, and 400 to whatever is not understood: as Lyft's
     /// service does, also where all else here says more of what is wrong.
-    pub(crate) fn json(&self, body: &Bytes) -> Response {
+    pub(crate) async fn json(&self, body: &Bytes) -> Response {
         let request = match parse(body) {
             Ok(request) => request,
             Err(error) => {
@@ -266,15 +267,21 @@ impl App {
                 return bad_request();
             }
         };
-        match rls::answer(&self.service, &self.config, FrontEnd::Http, &request) {
-            Ok(answer) => {
-                let status = match Code::try_from(answer.overall_code) {
+        match rls::answer(&self.service, &self.config, FrontEnd::Http, &request).await {
+            Ok(Answer { response, is_unanswered }) => {
+                let status = match Code::try_from(response.overall_code) {
                     Ok(Code::Ok) => StatusCode::OK,
+                    Ok(Code::OverLimit) if is_unanswered => StatusCode::SERVICE_UNAVAILABLE,
                     Ok(Code::OverLimit) => StatusCode::TOO_MANY_REQUESTS,
                     _ => StatusCode::INTERNAL_SERVER_ERROR,
                 };
-                respond(status, JSON, render(&answer).to_string())
+                let mut answer = respond(status, JSON, render(&response).to_string());
+                if is_unanswered {
+                    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+                }
+                answer
             }
+            Err(RlsError::Store(error)) => Problem::from(error).into_response(),
             Err(error) => {
                 tracing::debug!(%error, "a question to /json makes no sense");
                 bad_request()

@@ -6,6 +6,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 
 use super::answer::{Response, respond};
+use crate::stores::StoreError;
 
 /// Why a request has no other answer.
 #[derive(Debug)]
@@ -25,6 +26,16 @@ enum More {
     Methods(&'static [&'static str]),
     /// How to say who one is.
     Authenticate,
+    /// In how many seconds to try again.
+    RetryAfter(u32),
+}
+
+/// A store that has no answer may have one in a moment.
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+        Self { more: More::RetryAfter(1), ..problem }
+    }
 }
 
 impl Problem {
@@ -106,6 +117,7 @@ impl Problem {
             More::Authenticate => {
                 Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")))
             }
+            More::RetryAfter(seconds) => Some((header::RETRY_AFTER, seconds.into())),
             More::Nothing | More::Place(..) => None,
         };
         if let Some((name, value)) = header {

@@ -28,7 +28,11 @@ struct Settled {
 }
 
 impl App {
-    pub(crate) fn reserve(&self, query: Option<&str>, body: &Bytes) -> Result<Response, Problem> {
+    pub(crate) async fn reserve(
+        &self,
+        query: Option<&str>,
+        body: &Bytes,
+    ) -> Result<Response, Problem> {
         let mut asked = Questions::parse(body)?.only()?;
         let refused = refused_status(query)?;
         let ttl = ttl(&asked)?;
@@ -45,16 +49,17 @@ impl App {
         asked.id = Some(id.clone().into());
         let name = holder_named(&id);
         let verdict = match &asked.what {
-            What::Descriptors(listed) => listed.with(|descriptors| {
-                self.service.reserve(FrontEnd::Http, &asked.query(descriptors), name, ttl)
-            }),
+            What::Descriptors(listed) => {
+                let entries = listed.entries();
+                let descriptors = listed.grouped(&entries);
+                let query = asked.query(&descriptors);
+                self.service.reserve(FrontEnd::Http, &query, name, ttl).await?
+            }
             What::Http(request) => {
                 let query = asked.query(&[]);
-                self.service.reserve_http(FrontEnd::Http, &query, &**request, name, ttl)
+                self.service.reserve_http(FrontEnd::Http, &query, &**request, name, ttl).await?
             }
         };
-        let verdict = verdict
-            .map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
         if !verdict.knows_domain {
             return Err(Problem::no_domain(&asked.domain));
         }
@@ -72,22 +77,18 @@ impl App {
         Ok(answer::with_headers(&self.config, &verdict, StatusCode::OK, JSON, json))
     }
 
-    pub(crate) fn settle(&self, id: &str, body: &Bytes) -> Result<Response, Problem> {
+    pub(crate) async fn settle(&self, id: &str, body: &Bytes) -> Result<Response, Problem> {
         let Settled { cost } =
             serde_json::from_slice(body).map_err(|error| Problem::json(&error))?;
-        self.end_reservation(id, cost)
+        self.end_reservation(id, cost).await
     }
 
-    pub(crate) fn cancel(&self, id: &str) -> Result<Response, Problem> {
-        self.end_reservation(id, 0)
+    pub(crate) async fn cancel(&self, id: &str) -> Result<Response, Problem> {
+        self.end_reservation(id, 0).await
     }
 
-    fn end_reservation(&self, id: &str, cost: u64) -> Result<Response, Problem> {
-        let limits = self.service.limits();
-        let unavailable = |error: tidegate::MemoryError| {
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-        };
-        match limits.settle_at(holder_named(id), cost, limits.now()).map_err(unavailable)? {
+    async fn end_reservation(&self, id: &str, cost: u64) -> Result<Response, Problem> {
+        match self.service.settle(holder_named(id), cost).await? {
             true => {
                 let body = serde_json::json!({ "id": id, "settled": true, "cost": cost });
                 Ok(respond(StatusCode::OK, JSON, body.to_string()))

@@ -136,25 +136,35 @@ impl App {
             self.admit_admin(peer, uri, headers)?;
         }
         let query = uri.query();
+        // What is seldom asked is kept apart: a request has the size of the largest of them.
         match route.endpoint {
-            Endpoint::Do(deed) => self.check(deed, query, &read(headers, body).await?),
+            Endpoint::Do(deed) => self.check(deed, query, &read(headers, body).await?).await,
             Endpoint::Explain => self.explain(read(headers, body).await?).await,
-            Endpoint::Reserve => self.reserve(query, &read(headers, body).await?),
-            Endpoint::Settle => self.settle(&id_of(id)?, &read(headers, body).await?),
-            Endpoint::Cancel => self.cancel(&id_of(id)?),
-            Endpoint::Keys if *method == Method::DELETE => self.reset_key(query),
-            Endpoint::Keys => self.key(query),
-            Endpoint::Except(kind) if *method == Method::DELETE => self.lift(query, kind),
-            Endpoint::Except(ExceptionKind::Block) => {
-                self.block(query, &read(headers, body).await?)
+            Endpoint::Reserve => {
+                let body = read(headers, body).await?;
+                Box::pin(self.reserve(query, &body)).await
             }
-            Endpoint::Except(ExceptionKind::Limit) => {
-                self.limit(query, &read(headers, body).await?)
+            Endpoint::Settle => {
+                let body = read(headers, body).await?;
+                Box::pin(self.settle(&id_of(id)?, &body)).await
+            }
+            Endpoint::Cancel => Box::pin(self.cancel(&id_of(id)?)).await,
+            Endpoint::Keys if *method == Method::DELETE => Box::pin(self.reset_key(query)).await,
+            Endpoint::Keys => Box::pin(self.key(query)).await,
+            Endpoint::Except(kind) if *method == Method::DELETE => {
+                Box::pin(self.lift(query, kind)).await
+            }
+            Endpoint::Except(kind) => {
+                let body = read(headers, body).await?;
+                match kind {
+                    ExceptionKind::Block => Box::pin(self.block(query, &body)).await,
+                    ExceptionKind::Limit => Box::pin(self.limit(query, &body)).await,
+                }
             }
             Endpoint::Exceptions => Ok(self.exceptions()),
-            Endpoint::Auth => self.auth(method, uri, headers, peer),
+            Endpoint::Auth => self.auth(method, uri, headers, peer).await,
             Endpoint::Json => match body::read(body).await {
-                Ok(body) => Ok(self.json(&body)),
+                Ok(body) => Ok(self.json(&body).await),
                 Err(problem) if problem.status == StatusCode::BAD_REQUEST => Ok(bad_request()),
                 Err(problem) => Err(problem),
             },

@@ -8,19 +8,20 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use tidegate::MemoryStats;
 
 use super::cells::{Count, RuleCells};
 use super::lyft::LyftCell;
+use super::store;
 use super::{BLOCK, Domain, FrontEndCells, MISSING_VALUE, Metrics, OVERRIDE, Table, UNKNOWN};
 use crate::front_end::FrontEnd;
+use crate::stores::StoreStats;
 
 /// The type of what [`Metrics::render`] writes.
 pub(crate) const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl Metrics {
     /// All counters as text.
-    pub(crate) fn render(self: &Arc<Self>, store: MemoryStats) -> String {
+    pub(crate) fn render(self: &Arc<Self>, store: StoreStats) -> String {
         let mut registry = Registry::default();
         let table = self.table.load_full();
         registry.register_collector(Box::new(Scrape { metrics: Arc::clone(self), table, store }));
@@ -36,7 +37,7 @@ impl Metrics {
 struct Scrape {
     metrics: Arc<Metrics>,
     table: Arc<Table>,
-    store: MemoryStats,
+    store: StoreStats,
 }
 
 impl Collector for Scrape {
@@ -45,12 +46,12 @@ impl Collector for Scrape {
         self.decisions(out)?;
         self.front_ends(out)?;
         self.rules(out)?;
-        self.keys(out)?;
+        store::encode(&self.store, out)?;
         self.lyft(out)
     }
 }
 
-type Out<'e> = DescriptorEncoder<'e>;
+pub(super) type Out<'e> = DescriptorEncoder<'e>;
 
 impl Scrape {
     fn decisions(&self, out: &mut Out<'_>) -> fmt::Result {
@@ -164,28 +165,6 @@ impl Scrape {
         metric.encode_family(&version)?.encode_gauge(&1_i64)
     }
 
-    fn keys(&self, out: &mut Out<'_>) -> fmt::Result {
-        let store = &self.store;
-        let gauges = [
-            ("tidegate_keys", "Keys in memory, some of which may be spent", store.keys),
-            ("tidegate_keys_max", "How many keys are kept at the most", store.keys_max),
-            ("tidegate_store_bytes", "Bytes in the tables of keys", store.bytes),
-            ("tidegate_reservations", "Reservations that wait to be settled", store.reservations),
-        ];
-        for (name, help, value) in gauges {
-            let value = i64::try_from(value).unwrap_or(i64::MAX);
-            out.encode_descriptor(name, help, None, GAUGE)?.encode_gauge(&value)?;
-        }
-        let help = "Keys that made room for others, or found none, when memory was full";
-        let reasons = [
-            ("spent", store.evicted_spent),
-            ("live", store.evicted_live),
-            ("denied", store.denied_full),
-            ("allowed", store.allowed_full),
-        ];
-        counters_by(out, "tidegate_evictions", help, "reason", reasons.into_iter())
-    }
-
     /// The names of Lyft's service. They do not end as counters do in OpenMetrics, which is why
     /// their type is not told.
     fn lyft(&self, out: &mut Out<'_>) -> fmt::Result {
@@ -239,7 +218,7 @@ impl Scrape {
 }
 
 /// A counter with one label.
-fn counters_by<'a>(
+pub(super) fn counters_by<'a>(
     out: &mut Out<'_>,
     name: &str,
     help: &str,
@@ -254,6 +233,6 @@ fn counters_by<'a>(
     Ok(())
 }
 
-const COUNTER: MetricType = MetricType::Counter;
-const GAUGE: MetricType = MetricType::Gauge;
-const HISTOGRAM: MetricType = MetricType::Histogram;
+pub(super) const COUNTER: MetricType = MetricType::Counter;
+pub(super) const GAUGE: MetricType = MetricType::Gauge;
+pub(super) const HISTOGRAM: MetricType = MetricType::Histogram;

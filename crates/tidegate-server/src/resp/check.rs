@@ -1,13 +1,16 @@
 //! `TIDEGATE.CHECK` and `TIDEGATE.PEEK`: the limits that the rules have for a request.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate::rules::{Descriptor, Entry};
 use tidegate::{DESCRIPTORS_MAX, Op, Query, Retry, Verdict};
 
+use super::Resp;
 use super::command::{Quoted, wrong_arity};
 use super::parse::integer;
+use super::pending::{Kept, answer_at_once};
 use super::reply::Reply;
 use super::session::Turn;
 use crate::front_end::FrontEnd;
@@ -31,11 +34,9 @@ pub(crate) fn peek(turn: &mut Turn<'_>, arguments: &[&[u8]]) {
     ask(turn, "tidegate.peek", Op::Peek, arguments);
 }
 
-fn ask(turn: &mut Turn<'_>, name: &str, op: Op<'_>, arguments: &[&[u8]]) {
-    let mut entries: SmallVec<[Entry<'_>; 8]> = SmallVec::new();
-    let mut ends: SmallVec<[usize; 8]> = SmallVec::new();
-    let (domain, cost) = match read(arguments, &mut entries, &mut ends) {
-        Ok(read) => read,
+fn ask(turn: &mut Turn<'_>, name: &str, op: Op<'static>, arguments: &[&[u8]]) {
+    let asked = match Asked::read(arguments) {
+        Ok(asked) => asked,
         Err(Wrong::Arity) => return wrong_arity(turn, name),
         Err(Wrong::Other(text)) => return turn.refuse(format_args!("ERR {text}")),
         Err(Wrong::Cost(text)) => {
@@ -44,17 +45,49 @@ fn ask(turn: &mut Turn<'_>, name: &str, op: Op<'_>, arguments: &[&[u8]]) {
                 .refuse(format_args!("ERR COST must be an integer from 0 on, not '{text}'"));
         }
     };
-    let mut start = 0;
-    let descriptors: SmallVec<[Descriptor<'_>; 4]> = ends
-        .iter()
-        .map(|end| Descriptor::new(&entries[std::mem::replace(&mut start, *end)..*end]))
-        .collect();
-    let query = Query::new(domain, &descriptors).cost(cost);
-    let verdict = turn.resp.service.ask(FrontEnd::Resp, op, &query);
-    if !verdict.knows_domain {
-        return turn.refuse(format_args!("NODOMAIN no rules for domain '{domain}'"));
+    if turn.resp.waits {
+        let (resp, protocol, kept) =
+            (Arc::clone(turn.resp), turn.session.protocol, Kept::new(arguments));
+        return turn.later(async move {
+            let mut out = Vec::new();
+            // It has been read before, and could be.
+            if let Ok(asked) = Asked::read(&kept.words()) {
+                decide(&resp, op, &asked, &mut Reply { out: &mut out, protocol }).await;
+            }
+            out
+        });
     }
-    write(&mut turn.reply(), &verdict);
+    let resp = turn.resp;
+    let mut reply = turn.reply();
+    answer_at_once(decide(resp, op, &asked, &mut reply));
+}
+
+/// Asks the limits, and says what they said.
+async fn decide(resp: &Resp, op: Op<'_>, asked: &Asked<'_>, reply: &mut Reply<'_>) {
+    let mut start = 0;
+    let descriptors: SmallVec<[Descriptor<'_>; 4]> = asked
+        .ends
+        .iter()
+        .map(|end| Descriptor::new(&asked.entries[std::mem::replace(&mut start, *end)..*end]))
+        .collect();
+    let query = Query::new(asked.domain, &descriptors).cost(asked.cost);
+    match resp.service.ask(FrontEnd::Resp, op, &query).await {
+        Ok(verdict) if verdict.knows_domain => write(reply, &verdict),
+        Ok(_) => {
+            let domain = asked.domain;
+            resp.refuse(reply, format_args!("NODOMAIN no rules for domain '{domain}'"));
+        }
+        Err(error) => reply.error(format_args!("TRYAGAIN {error}")),
+    }
+}
+
+/// What a command asks for.
+struct Asked<'a> {
+    domain: &'a str,
+    entries: SmallVec<[Entry<'a>; 8]>,
+    /// Where each descriptor ends among the entries.
+    ends: SmallVec<[usize; 8]>,
+    cost: u64,
 }
 
 enum Wrong<'a> {
@@ -63,48 +96,47 @@ enum Wrong<'a> {
     Other(&'static str),
 }
 
-/// The domain and the cost; entries and where each descriptor ends among them go where told.
-fn read<'a>(
-    arguments: &[&'a [u8]],
-    entries: &mut SmallVec<[Entry<'a>; 8]>,
-    ends: &mut SmallVec<[usize; 8]>,
-) -> Result<(&'a str, u64), Wrong<'a>> {
-    let (domain, mut rest) = arguments.split_first().ok_or(Wrong::Arity)?;
-    let mut cost = 1;
-    let mut start = 0;
-    while !rest.is_empty() {
-        rest = match rest {
-            [word, more @ ..] if *word == AND => {
-                if entries.len() == start {
-                    return Err(Wrong::Other("AND needs a key and a value before it"));
+impl<'a> Asked<'a> {
+    fn read(arguments: &[&'a [u8]]) -> Result<Self, Wrong<'a>> {
+        let (mut entries, mut ends) =
+            (SmallVec::<[Entry<'a>; 8]>::new(), SmallVec::<[usize; 8]>::new());
+        let (domain, mut rest) = arguments.split_first().ok_or(Wrong::Arity)?;
+        let mut cost = 1;
+        let mut start = 0;
+        while !rest.is_empty() {
+            rest = match rest {
+                [word, more @ ..] if *word == AND => {
+                    if entries.len() == start {
+                        return Err(Wrong::Other("AND needs a key and a value before it"));
+                    }
+                    start = entries.len();
+                    ends.push(start);
+                    more
                 }
-                start = entries.len();
-                ends.push(start);
-                more
-            }
-            [word, given] if *word == COST => {
-                let given_cost = integer(given).and_then(|cost| u64::try_from(cost).ok());
-                cost = given_cost.ok_or(Wrong::Cost(given))?;
-                &[]
-            }
-            [word, ..] if *word == COST => {
-                return Err(Wrong::Other("COST and its number stand at the end"));
-            }
-            [key, value, more @ ..] => {
-                entries.push(Entry::new(text(key)?, text(value)?));
-                more
-            }
-            _ => return Err(Wrong::Other("a key has no value")),
-        };
+                [word, given] if *word == COST => {
+                    let given_cost = integer(given).and_then(|cost| u64::try_from(cost).ok());
+                    cost = given_cost.ok_or(Wrong::Cost(given))?;
+                    &[]
+                }
+                [word, ..] if *word == COST => {
+                    return Err(Wrong::Other("COST and its number stand at the end"));
+                }
+                [key, value, more @ ..] => {
+                    entries.push(Entry::new(text(key)?, text(value)?));
+                    more
+                }
+                _ => return Err(Wrong::Other("a key has no value")),
+            };
+        }
+        if entries.len() == start {
+            return Err(Wrong::Other("a descriptor needs a key and a value"));
+        }
+        ends.push(entries.len());
+        if ends.len() > DESCRIPTORS_MAX {
+            return Err(Wrong::Other("too many descriptors in one request"));
+        }
+        Ok(Self { domain: text(domain)?, entries, ends, cost })
     }
-    if entries.len() == start {
-        return Err(Wrong::Other("a descriptor needs a key and a value"));
-    }
-    ends.push(entries.len());
-    if ends.len() > DESCRIPTORS_MAX {
-        return Err(Wrong::Other("too many descriptors in one request"));
-    }
-    Ok((text(domain)?, cost))
 }
 
 fn text<'a>(bytes: &'a [u8]) -> Result<&'a str, Wrong<'a>> {

@@ -2,7 +2,7 @@
 //!
 //! Bytes are read into a buffer of the thread, and answers are written into another. A connection has
 //! memory of its own only for a command that has not come to its end, and for answers that the client
-//! does not take.
+//! does not take, or that have yet to come from a store that is waited for.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -107,7 +107,7 @@ impl Connection {
     fn poll(
         &mut self,
         context: &mut Context<'_>,
-        resp: &Resp,
+        resp: &Arc<Resp>,
         scratch: &mut Scratch,
     ) -> Poll<io::Result<End>> {
         loop {
@@ -118,6 +118,10 @@ impl Connection {
                 // TLS says that it has written when it has only taken, and reading sends nothing.
                 ready!(Pin::new(&mut self.stream).poll_flush(context))?;
                 self.is_held = false;
+            }
+            if !self.session.pending.is_empty() {
+                ready!(self.poll_pending(context, &mut scratch.output))?;
+                continue;
             }
             if self.session.is_over {
                 return Poll::Ready(Ok(End::Ours));
@@ -155,7 +159,7 @@ impl Connection {
     fn take_in(
         &mut self,
         context: &mut Context<'_>,
-        resp: &Resp,
+        resp: &Arc<Resp>,
         bytes: &[u8],
         output: &mut Vec<u8>,
     ) -> io::Result<()> {
@@ -175,7 +179,7 @@ impl Connection {
     fn answer(
         &mut self,
         context: &mut Context<'_>,
-        resp: &Resp,
+        resp: &Arc<Resp>,
         bytes: &[u8],
         output: &mut Vec<u8>,
     ) -> io::Result<()> {
@@ -185,6 +189,12 @@ impl Connection {
             self.rest = bytes[used..].to_vec();
             self.rest_least = if let Next::Read(least) = next { least } else { 0 };
         }
+        self.send(context, output)
+    }
+
+    /// Sends answers, and keeps what the client does not take.
+    #[inline]
+    fn send(&mut self, context: &mut Context<'_>, output: &[u8]) -> io::Result<()> {
         if output.is_empty() {
             return Ok(());
         }
@@ -198,6 +208,23 @@ impl Connection {
             self.sent = 0;
         }
         Ok(())
+    }
+
+    /// Goes on with what waits for the store, and sends those answers whose turn it is. Nothing is
+    /// read meanwhile, so that what waits has a bound.
+    fn poll_pending(
+        &mut self,
+        context: &mut Context<'_>,
+        output: &mut Vec<u8>,
+    ) -> Poll<io::Result<()>> {
+        output.clear();
+        let is_all = self.session.pending.poll(context, output);
+        self.send(context, output)?;
+        // What was not taken, or is held back by TLS, is sent before anything else is waited for.
+        match is_all || !self.unsent.is_empty() || self.is_held {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
     }
 
     /// Sends what the client did not take at once.

@@ -15,7 +15,7 @@ pub(crate) fn converse(
     pieces: &[&[u8]],
 ) -> (Vec<u8>, bool) {
     let config = Config { resp_password: password.map(str::to_owned), ..Config::default() };
-    let resp = Resp::new(Arc::clone(service), &config);
+    let resp = Arc::new(Resp::new(Arc::clone(service), &config));
     let mut session = Session::new(1);
     let (mut all, mut out, mut rest, mut least) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for piece in pieces {
@@ -54,7 +54,7 @@ descriptors: [ { key: k, rate_limit: { requests_per_unit: 3, unit: hour } } ]
         let loaded = Rules::load(&[File { name: "a.yaml", text: RULES }], &Options::default());
         let clock = ServiceClock::Manual(ManualClock::new());
         let limits = RuleLimiter::build(
-            MemoryStore::builder().shards(1).build(),
+            MemoryStore::builder().shards(1).build().into(),
             clock,
             loaded.rules.unwrap(),
             Modes::default(),

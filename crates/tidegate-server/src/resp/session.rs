@@ -1,5 +1,6 @@
 //! What is known of a client, and what becomes of the bytes that it sends.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use tidegate::Registered;
@@ -8,6 +9,7 @@ use super::Resp;
 use super::command::run;
 use super::limits::Numbers;
 use super::parse::{Garbled, Parsed, Words, parse};
+use super::pending::Pending;
 use super::reply::{Protocol, Reply};
 use crate::front_end::FrontEnd;
 
@@ -26,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) name: Option<Box<[u8]>>,
     /// The limit that it brought along last, which is mostly the one that it brings along next.
     pub(crate) last: Option<(Numbers, Arc<Registered>)>,
+    /// Answers that wait for the store, and those behind them.
+    pub(crate) pending: Pending,
     /// Whether to hang up once it has got its answers.
     pub(crate) is_over: bool,
 }
@@ -52,7 +56,7 @@ pub(crate) enum Next {
 
 /// One command on its way: who asks, and where the answer goes.
 pub(crate) struct Turn<'a> {
-    pub(crate) resp: &'a Resp,
+    pub(crate) resp: &'a Arc<Resp>,
     pub(crate) session: &'a mut Session,
     pub(crate) out: &'a mut Vec<u8>,
 }
@@ -67,8 +71,14 @@ impl Turn<'_> {
     /// Says what is wrong with the command, and counts it.
     #[cold]
     pub(crate) fn refuse(&mut self, text: std::fmt::Arguments<'_>) {
-        self.resp.service.metrics().bad_request(FrontEnd::Resp);
-        self.reply().error(text);
+        let resp = self.resp;
+        resp.refuse(&mut self.reply(), text);
+    }
+
+    /// Answers when the store has, behind all that was answered before.
+    pub(crate) fn later(&mut self, answer: impl Future<Output = Vec<u8>> + Send + 'static) {
+        self.session.pending.say(self.out);
+        self.session.pending.ask(Box::pin(answer));
     }
 }
 
@@ -80,6 +90,7 @@ impl Session {
             has_said_password: false,
             name: None,
             last: None,
+            pending: Pending::default(),
             is_over: false,
         }
     }
@@ -90,14 +101,15 @@ impl Session {
         !self.has_said_password && resp.password.is_some()
     }
 
-    /// Does what the bytes say, and appends the answers to `out`.
-    pub(crate) fn feed(&mut self, resp: &Resp, bytes: &[u8], out: &mut Vec<u8>) -> Fed {
+    /// Does what the bytes say, and appends the answers to `out`; those that wait for the store, and
+    /// all that come behind them, are [pending](Self::pending).
+    pub(crate) fn feed(&mut self, resp: &Arc<Resp>, bytes: &[u8], out: &mut Vec<u8>) -> Fed {
         let (mut used, mut commands) = (0, 0u64);
         let next = loop {
             if self.is_over {
                 break Next::Close;
             }
-            if out.len() >= UNSENT_MAX {
+            if out.len() >= UNSENT_MAX || self.pending.is_full() {
                 break Next::Again;
             }
             match parse(&bytes[used..], self.is_stranger(resp)) {
@@ -115,6 +127,9 @@ impl Session {
                 Err(garbled) => self.give_up(resp, garbled, out),
             }
         };
+        if !self.pending.is_empty() {
+            self.pending.say(out);
+        }
         if commands > 0 {
             resp.counts.commands(commands);
         }

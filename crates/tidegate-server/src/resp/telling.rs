@@ -165,20 +165,22 @@ fn clients(turn: &Turn<'_>) -> String {
 }
 
 fn stats(turn: &Turn<'_>) -> String {
-    let stats = turn.resp.service.limits().store().stats();
+    let memory = turn.resp.service.limits().store().memory();
+    let evicted = memory.map_or(0, |store| store.stats().evicted_live);
     format!(
         "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nevicted_keys:{}\r\n\
          limits_brought:{}\r\n",
         turn.resp.counts.connections_so_far(),
         turn.resp.counts.commands_so_far(),
-        stats.evicted_live,
+        evicted,
         turn.resp.brought.len(),
     )
 }
 
 fn keyspace(turn: &Turn<'_>) -> String {
-    let stats = turn.resp.service.limits().store().stats();
-    match stats.keys {
+    // Of keys that others keep, they tell.
+    let memory = turn.resp.service.limits().store().memory();
+    match memory.map_or(0, |store| store.len()) {
         0 => String::new(),
         // All of them go by themselves.
         keys => format!("db0:keys={keys},expires={keys},avg_ttl=0\r\n"),

@@ -1,12 +1,16 @@
 //! `CL.THROTTLE` and `GCRA`: limits that come with the request.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::{Decision, Registered};
 
+use super::Resp;
 use super::command::{Quoted, wrong_arity};
 use super::limits::{Numbers, Unusable};
 use super::parse::integer;
+use super::pending::answer_at_once;
+use super::reply::Reply;
 use super::session::Turn;
 use crate::front_end::FrontEnd;
 
@@ -29,13 +33,15 @@ pub(crate) fn cl_throttle(turn: &mut Turn<'_>, arguments: &[&[u8]]) {
     };
     // The request itself takes one place, and the burst is of others.
     let numbers = Numbers { capacity: burst + 1, units, period: Duration::from_secs(period) };
-    let Some(decision) = decide(turn, "CL.THROTTLE", key, numbers, cost) else { return };
-    let mut reply = turn.reply();
+    decide(turn, "CL.THROTTLE", key, numbers, cost, write_seconds);
+}
+
+fn write_seconds(reply: &mut Reply<'_>, decision: &Decision) {
     reply.array(5);
     reply.integer(i64::from(!decision.allowed));
     reply.integer(whole(decision.limit));
     reply.integer(whole(decision.remaining));
-    reply.integer(waiting(&decision).map_or(-1, seconds));
+    reply.integer(waiting(decision).map_or(-1, seconds));
     reply.integer(decision.reset_after.map_or(-1, seconds));
 }
 
@@ -62,13 +68,15 @@ pub(crate) fn gcra(turn: &mut Turn<'_>, arguments: &[&[u8]]) {
         _ => return turn.refuse(format_args!("ERR syntax error")),
     };
     let numbers = Numbers { capacity: burst + 1, units, period };
-    let Some(decision) = decide(turn, "GCRA", key, numbers, cost) else { return };
-    let mut reply = turn.reply();
+    decide(turn, "GCRA", key, numbers, cost, write_parts_of_seconds);
+}
+
+fn write_parts_of_seconds(reply: &mut Reply<'_>, decision: &Decision) {
     reply.array(5);
     reply.integer(i64::from(!decision.allowed));
     reply.integer(whole(decision.limit));
     reply.integer(whole(decision.remaining));
-    reply.double(waiting(&decision).map_or(-1.0, |wait| wait.as_secs_f64()));
+    reply.double(waiting(decision).map_or(-1.0, |wait| wait.as_secs_f64()));
     reply.double(decision.reset_after.map_or(-1.0, |reset| reset.as_secs_f64()));
 }
 
@@ -78,24 +86,45 @@ fn decide(
     key: &[u8],
     numbers: Numbers,
     cost: u64,
-) -> Option<Decision> {
+    write: fn(&mut Reply<'_>, &Decision),
+) {
     let resp = turn.resp;
-    let decide =
-        |limit: &Registered| resp.service.check_with(FrontEnd::Resp, name, limit, key, cost);
-    if let Some((last, limit)) = &turn.session.last
-        && *last == numbers
-    {
-        return Some(decide(limit));
-    }
-    match resp.brought.handle(resp.service.limits(), numbers) {
-        Ok(limit) => {
-            let decision = decide(&limit);
-            turn.session.last = Some((numbers, limit));
-            Some(decision)
+    let is_last = |last: &(Numbers, Arc<Registered>)| last.0 == numbers;
+    if !turn.session.last.as_ref().is_some_and(is_last) {
+        match resp.brought.handle(resp.service.limits(), numbers) {
+            Ok(limit) => turn.session.last = Some((numbers, limit)),
+            Err(unusable) => return cannot(turn, &unusable),
         }
-        Err(unusable) => {
-            cannot(turn, &unusable);
-            None
+    }
+    let question = Question { name, cost, write };
+    let Some((_, limit)) = &turn.session.last else { return };
+    let protocol = turn.session.protocol;
+    if resp.waits {
+        let (resp, limit, key) = (Arc::clone(resp), Arc::clone(limit), Box::<[u8]>::from(key));
+        return turn.later(async move {
+            let mut out = Vec::new();
+            question.ask(&resp, &limit, &key, &mut Reply { out: &mut out, protocol }).await;
+            out
+        });
+    }
+    let mut reply = Reply { out: turn.out, protocol };
+    answer_at_once(question.ask(resp, limit, key, &mut reply));
+}
+
+/// What is asked of a limit that came with a command, and how the answer reads.
+#[derive(Clone, Copy)]
+struct Question {
+    name: &'static str,
+    cost: u64,
+    write: fn(&mut Reply<'_>, &Decision),
+}
+
+impl Question {
+    async fn ask(self, resp: &Resp, limit: &Registered, key: &[u8], reply: &mut Reply<'_>) {
+        let Self { name, cost, write } = self;
+        match resp.service.check_with(FrontEnd::Resp, name, limit, key, cost).await {
+            Ok(decision) => write(reply, &decision),
+            Err(error) => reply.error(format_args!("TRYAGAIN {error}")),
         }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn service(
 ) -> Arc<Service> {
     let loaded = Rules::load(&[File { name: "rules.yaml", text: rules }], options);
     assert!(loaded.report.is_ok(), "{}", loaded.report);
-    let limits = RuleLimiter::build(MemoryStore::new(), clock, loaded.rules.unwrap(), modes);
+    let limits = RuleLimiter::build(MemoryStore::new().into(), clock, loaded.rules.unwrap(), modes);
     Arc::new(Service::new(limits.unwrap(), 0.8))
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn service_on(store: MemoryStore, rules: &str, clock: &ManualClock) -
     let loaded = Rules::load(&[File { name: "rules.yaml", text: rules }], &options);
     let rules = loaded.rules.unwrap_or_else(|| panic!("{}", loaded.report));
     let clock = ServiceClock::Manual(clock.clone());
-    let limits = RuleLimiter::build(store, clock, rules, Modes::default()).unwrap();
+    let limits = RuleLimiter::build(store.into(), clock, rules, Modes::default()).unwrap();
     Arc::new(Service::new(limits, 0.8))
 }
 

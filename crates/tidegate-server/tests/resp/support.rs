@@ -50,7 +50,8 @@ pub(crate) fn start_with(text: &str, change: impl FnOnce(&mut Config)) -> Runnin
     let rules = loaded.rules.unwrap_or_else(|| panic!("{}", loaded.report));
     let clock = ManualClock::at(Timestamp::from_secs(1_800_000_000));
     let service_clock = ServiceClock::Manual(clock.clone());
-    let limits = RuleLimiter::build(MemoryStore::new(), service_clock, rules, Modes::default());
+    let limits =
+        RuleLimiter::build(MemoryStore::new().into(), service_clock, rules, Modes::default());
     let service = Arc::new(Service::new(limits.unwrap(), 0.8));
     let mut config = Config::default();
     (config.grpc, config.http) = (Address::Off, Address::Off);

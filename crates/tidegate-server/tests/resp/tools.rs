@@ -67,7 +67,7 @@ fn redis_benchmark() {
         );
         assert!(out.contains("requests per second"), "{out}");
     }
-    let stats = server.service.limits().store().stats();
+    let stats = server.service.limits().store().memory().expect("memory").stats();
     assert_eq!(stats.keys, 100);
     run("redis-benchmark", &["-p", &port, "-q", "-n", "1000", "-t", "ping"]);
 }

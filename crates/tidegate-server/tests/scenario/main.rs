@@ -10,7 +10,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use tidegate::rules::{Descriptor, Entry, File, Options, Rules};
 use tidegate::{
-    ManualClock, MemoryStore, Modes, Op, Query, Retry, RuleLimiter, Source, Timestamp, Verdict,
+    ManualClock, MemoryStore, Modes, Op, Query, Retry, RuleLimiter, Source, Store, Timestamp,
+    Verdict,
 };
 use tidegate_proto::{
     Code, Entry as WireEntry, RateLimitDescriptor, RateLimitRequest, RateLimitServiceClient,
@@ -34,13 +35,17 @@ fn one() -> u32 {
 }
 
 /// An engine of its own, by a clock of its own.
-fn limits() -> (RuleLimiter<MemoryStore, ServiceClock>, ManualClock) {
+fn limits<S: Store + From<MemoryStore>>() -> (RuleLimiter<S, ServiceClock>, ManualClock) {
     let loaded = Rules::load(&[File { name: "rules.yaml", text: RULES }], &Options::default());
     assert!(loaded.report.is_ok() && loaded.report.warnings.is_empty(), "{}", loaded.report);
     let clock = ManualClock::new();
-    let store = MemoryStore::new();
     let service_clock = ServiceClock::Manual(clock.clone());
-    let limiter = RuleLimiter::build(store, service_clock, loaded.rules.unwrap(), Modes::default());
+    let limiter = RuleLimiter::build(
+        MemoryStore::new().into(),
+        service_clock,
+        loaded.rules.unwrap(),
+        Modes::default(),
+    );
     (limiter.unwrap(), clock)
 }
 
@@ -59,7 +64,7 @@ fn lines() -> Vec<Line> {
 
 /// What the library says to each line.
 fn verdicts(lines: &[Line]) -> Vec<Verdict> {
-    let (limiter, clock) = limits();
+    let (limiter, clock) = limits::<MemoryStore>();
     let ask = |line: &Line| {
         let entries: Vec<Vec<Entry<'_>>> = line
             .descriptors

@@ -1,5 +1,6 @@
 //! Making a connection that is ready for commands, and talking on it one question at a time.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,7 +9,8 @@ use std::time::Duration;
 use bytes::BytesMut;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -16,9 +18,11 @@ use super::resp::{Parser, encoded};
 use super::{ClientError, Reply};
 use crate::target::Address;
 
-/// How long it may take until a connection is ready for commands. What waits for it has deadlines
-/// of its own, which are shorter.
-const CONNECT_MAX: Duration = Duration::from_millis(500);
+/// How long it may take to connect to an address, and then to come in. What waits for that has
+/// deadlines of its own, which are shorter. Who tries again soon is there soon after a host is back.
+const STEP_MAX: Duration = Duration::from_millis(500);
+/// How long a name may take: a resolver that asks its second server does not begin anew in less.
+const RESOLVE_MAX: Duration = Duration::from_secs(6);
 /// How the connections are called in `CLIENT LIST`.
 const NAME: &[u8] = b"tidegate";
 const READ_LEN: usize = 16 << 10;
@@ -36,28 +40,33 @@ pub(super) struct Dialer {
 impl Dialer {
     /// Connects, says who we are, and hears whether we may.
     pub(super) async fn connect(&self, address: &Address) -> Result<Conversation, String> {
-        let connecting = async {
-            let stream = self.stream(address).await.map_err(|error| error.to_string())?;
+        let text = |error: io::Error| error.to_string();
+        let (stream, host) = match address {
+            Address::Unix(path) => {
+                let stream = in_time(UnixStream::connect(path)).await.map_err(text)?;
+                (Stream::Unix(stream), "")
+            }
+            Address::Tcp { host, port } => {
+                (Stream::Tcp(tcp(host, *port).await.map_err(text)?), host.as_str())
+            }
+        };
+        let greeting = async {
+            let stream = self.secured(stream, host).await?;
             let mut conversation = Conversation::new(stream);
-            self.introduce(&mut conversation).await?;
+            self.introduce(&mut conversation).await.map_err(io::Error::other)?;
             Ok(conversation)
         };
-        match tokio::time::timeout(CONNECT_MAX, Box::pin(connecting)).await {
-            Ok(result) => result,
-            Err(_) => Err(format!("no connection within {CONNECT_MAX:?}")),
-        }
+        in_time(Box::pin(greeting)).await.map_err(text)
     }
 
-    async fn stream(&self, address: &Address) -> io::Result<Stream> {
-        let (host, port) = match address {
-            Address::Unix(path) => return Ok(Stream::Unix(UnixStream::connect(path).await?)),
-            Address::Tcp { host, port } => (host.as_str(), *port),
-        };
-        let stream = TcpStream::connect((host, port)).await?;
-        stream.set_nodelay(true)?;
-        let Some(tls) = &self.tls else { return Ok(Stream::Tcp(stream)) };
-        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        Ok(Stream::Tls(Box::new(tls.connect(name, stream).await?)))
+    async fn secured(&self, stream: Stream, host: &str) -> io::Result<Stream> {
+        match (&self.tls, stream) {
+            (Some(tls), Stream::Tcp(stream)) => {
+                let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+                Ok(Stream::Tls(Box::new(tls.connect(name, stream).await?)))
+            }
+            (_, stream) => Ok(stream),
+        }
     }
 
     /// All of it in one go: a connection costs one round trip more than its handshake.
@@ -87,6 +96,34 @@ impl Dialer {
         }
         Ok(())
     }
+}
+
+/// Connects to whichever of a host's addresses answers first, in their order.
+async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let found = timeout(RESOLVE_MAX, lookup_host((host, port))).await;
+    let found = found.map_err(|_| late("the name is not resolved within", RESOLVE_MAX))??;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in found {
+        match in_time(TcpStream::connect(address)).await {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match timeout(STEP_MAX, step).await {
+        Ok(result) => result,
+        Err(_) => Err(late("no answer within", STEP_MAX)),
+    }
+}
+
+fn late(what: &str, limit: Duration) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("{what} {limit:?}"))
 }
 
 /// What is said at the beginning.
@@ -147,7 +184,7 @@ impl Conversation {
             self.send(bytes).await?;
             self.hear().await
         };
-        tokio::time::timeout(at_most, asking).await?
+        timeout(at_most, asking).await?
     }
 
     async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {

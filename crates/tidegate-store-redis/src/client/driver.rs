@@ -158,7 +158,11 @@ impl Clock {
                 let next = match inner.queue.next_deadline() {
                     Some(deadline) => deadline,
                     None if inner.queue.len() > 0 => Instant::now() + SILENCE_LOOK,
-                    None => return false,
+                    None => {
+                        // Silence begins with the next command.
+                        self.heard = true;
+                        return false;
+                    }
                 };
                 drop(inner);
                 self.sleep.as_mut().reset(next);
@@ -270,7 +274,10 @@ impl Driver {
 
     /// Reads what has come, and hands it out.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.input.reserve(READ_LEN);
+        // What is in use by those who wait cannot be used again, so it is not asked for too often.
+        if self.input.capacity() - self.input.len() < READ_LEN / 8 {
+            self.input.reserve(READ_LEN);
+        }
         let reading = pin!(self.stream.read_buf(&mut self.input));
         if ready!(reading.poll(context))? == 0 {
             let why = "the server closed it";
@@ -298,11 +305,10 @@ impl Driver {
                 node.hear_error(text);
             }
         }
-        let count = self.replies.len() as u64;
         let wakers = &mut self.clock.wakers;
         let delivered = self.link.lock().queue.deliver(self.replies.drain(..), wakers);
-        stats.in_flight.sub(count);
-        self.clock.heard |= count > 0;
+        stats.in_flight.sub(delivered.count as u64);
+        self.clock.heard |= delivered.count > 0;
         if delivered.in_time > 0 {
             node.succeeded();
         }

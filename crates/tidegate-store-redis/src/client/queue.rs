@@ -51,6 +51,8 @@ enum Slot {
 /// What became of a batch of replies.
 #[derive(Debug, Default)]
 pub(super) struct Delivered {
+    /// So many places were due.
+    pub(super) count: usize,
     /// So many came in time.
     pub(super) in_time: usize,
     /// What the script's loading was replied with.
@@ -130,6 +132,7 @@ impl Queue {
             }
             let Some(place) = self.places.pop_front() else { break };
             self.sent -= 1;
+            delivered.count += 1;
             let late = self.missed > 0;
             self.missed = self.missed.saturating_sub(1);
             match place.slot {

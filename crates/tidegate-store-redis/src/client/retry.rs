@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use tokio::time::{Duration, Instant, sleep, timeout_at};
+use tokio::time::{Duration, sleep, timeout_at};
 
 use super::here::{self, Post};
 use super::link::{Before, Refused, Waiting};
@@ -58,16 +58,16 @@ impl Client {
     /// Does what the error of a command says, until there is another reply.
     pub(super) async fn run_again(
         &self,
-        bytes: &[u8],
-        deadline: Instant,
-        mut waiting: Waiting,
+        post: &Post<'_>,
+        waiting: &mut Waiting,
         mut text: String,
     ) -> Result<Reply, ClientError> {
+        let (bytes, deadline) = (post.bytes, post.deadline);
         let mut before = Before::default();
         for _ in 0..TURNS_MAX {
             let from = Arc::clone(&waiting.link.node);
             before.script = None;
-            let node = match Turn::of(&text) {
+            let to = match Turn::of(&text) {
                 Some(Turn::LoadScript) => {
                     before.script = Some(waiting.scripts);
                     None
@@ -76,18 +76,28 @@ impl Client {
                     sleep(TRY_AGAIN_AFTER).await;
                     None
                 }
-                Some(Turn::Moved { slot, to }) if self.is_cluster() => {
+                Some(Turn::Moved { slot, to }) => {
                     before.asking = false;
-                    Address::named_by(to, &from.address).map(|to| self.moved(slot, &to))
+                    Some((Some(slot), to))
                 }
-                Some(Turn::Ask { to }) if self.is_cluster() => {
+                Some(Turn::Ask { to }) => {
                     before.asking = true;
-                    Address::named_by(to, &from.address).map(|to| self.guest(&to))
+                    Some((None, to))
                 }
-                _ => return Err(ClientError::Reply(text)),
+                None => return Err(ClientError::Reply(text)),
+            };
+            let node = match to {
+                None => None,
+                Some((slot, to)) => match Address::named_by(to, &from.address) {
+                    Some(to) if self.is_cluster() => Some(match slot {
+                        Some(slot) => self.moved(slot, &to),
+                        None => self.guest(&to),
+                    }),
+                    _ => return Err(ClientError::Reply(text)),
+                },
             };
             let post = Post { bytes, deadline, before: Some(before) };
-            waiting = match node {
+            *waiting = match node {
                 Some(node) => here::post_to(self, &node, &post)?,
                 // By the same connection, so that nothing overtakes the script.
                 None => match waiting.link.push(bytes, deadline, Some(before)) {
@@ -97,7 +107,7 @@ impl Client {
                 },
             };
             // It stands behind commands with later deadlines, for which the link's clock is set.
-            match timeout_at(deadline, &mut waiting).await {
+            match timeout_at(deadline, &mut *waiting).await {
                 Err(_) => return Err(ClientError::Deadline),
                 Ok(Err(ClientError::Reply(next))) if is_worth(&next) => text = next,
                 Ok(result) => return result,

@@ -12,6 +12,8 @@ mod remove;
 mod reply;
 mod request;
 mod reservation;
+#[cfg(test)]
+mod tests;
 mod undo;
 
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Engine;
 use super::join::join_all;
 use super::reply::GARBLED;
-use crate::client::Reply;
+use crate::client::{ClientError, Reply};
 use crate::key::slot_of_name;
 use crate::script::command;
 use crate::store::RedisError;
@@ -23,24 +23,26 @@ impl Engine {
     /// If one of the servers could not answer.
     pub(crate) async fn remove_all(&self) -> Result<u64, RedisError> {
         let pattern = format!("{}1:*", literally(&self.prefix));
-        let (mut server, mut removed) = (0, 0);
-        loop {
+        let masters = self.client.masters();
+        if masters.is_empty() {
+            return Err(ClientError::Down.into());
+        }
+        let mut removed = 0;
+        for master in &masters {
             let mut cursor = b"0".to_vec();
             loop {
                 let scan: [&[u8]; 6] =
                     [b"SCAN", &cursor, b"MATCH", pattern.as_bytes(), b"COUNT", STEP];
-                // A cursor means something to the server that gave it: of all that answer, one is meant.
-                let replies = self.client.run_everywhere(&command(0, &scan).bytes).await;
-                let Some(reply) = replies.into_iter().nth(server) else { return Ok(removed) };
-                let (next, names) = scanned(reply?)?;
+                let reply = self.client.run_at(master, &command(0, &scan).bytes).await?;
+                let (next, names) = scanned(reply)?;
                 removed += self.unlink(&names).await?;
                 if next == b"0" {
                     break;
                 }
                 cursor = next;
             }
-            server += 1;
         }
+        Ok(removed)
     }
 
     async fn unlink(&self, names: &[Vec<u8>]) -> Result<u64, RedisError> {

@@ -9,7 +9,7 @@ use crate::client::Command;
 use crate::key::{Kept, name_len, put_name};
 use crate::script::{Head, ScriptOp, begin, begin_argument, end_argument, put_argument};
 use crate::store::TimeSource;
-use crate::terms::put;
+use crate::terms::{Terms, put};
 
 /// Other slots have a say too, so that the script does not decide on quotas.
 pub(super) const APART: u8 = 1;
@@ -46,36 +46,61 @@ impl Engine {
         }
     }
 
-    /// The command, and whether it goes the quick way.
+    /// The command, and whether it goes the quickest way, whose reply is a little different.
     pub(super) fn encode(&self, plan: &Plan<'_>, question: &Question<'_>) -> (Command, bool) {
-        let quick = match question.members {
-            [member] if question.op == ScriptOp::Check && plan.parts.len() == 1 => {
-                self.encode_quick(&plan.parts[*member], question)
-            }
-            _ => None,
-        };
-        match quick {
-            Some(command) => (command, true),
-            None => (self.encode_any(plan, question), false),
+        if question.op != ScriptOp::Check || question.flags != 0 {
+            return (self.encode_any(plan, question), false);
         }
+        if let [part] = &*plan.parts
+            && let Some(quick) = is_plain(part)
+            && matches!(part.attached.terms, Terms::Bucket(_))
+        {
+            return (self.encode_bucket(part, quick, question), true);
+        }
+        // Nobody else has a say, be it that a limit that blocks says no.
+        let is_all = question.members.len() == plan.parts.len() && plan.quotas.is_empty();
+        let is_plain = |part: &Part<'_>| is_plain(part).is_some() && *part.groups == [0];
+        if is_all && plan.parts.len() < 250 && plan.parts.iter().all(is_plain) {
+            return (self.encode_plain(plan, question), false);
+        }
+        (self.encode_any(plan, question), false)
     }
 
-    /// The commonest of all: one plain bucket, on which nobody else has a say.
-    fn encode_quick(&self, part: &Part<'_>, question: &Question<'_>) -> Option<Command> {
-        let quick = part.attached.quick.as_ref().filter(|_| part.units > 0)?;
-        if part.groups.len() > 1 || question.flags & APART != 0 {
-            return None;
-        }
-        let name = name_len(&self.prefix, part.key, part.id);
-        let mut bytes = begin(1, name + 32 + 25 + quick.len());
+    /// The commonest of all: one plain bucket.
+    fn encode_bucket(&self, part: &Part<'_>, quick: &[u8], question: &Question<'_>) -> Command {
+        let length = 25 + quick.len();
+        let mut bytes = begin(1, name_len(&self.prefix, part.key, part.id) + 32 + length);
         self.put_key(&mut bytes, part, Kept::State);
-        begin_argument(&mut bytes, 25 + quick.len());
-        bytes.push(ScriptOp::Quick as u8);
+        begin_argument(&mut bytes, length);
+        bytes.push(ScriptOp::QuickBucket as u8);
         put(&mut bytes, self.told(question.now));
         part.attached.terms.put_units(&mut bytes, part.units, None);
         bytes.extend_from_slice(quick);
         end_argument(&mut bytes);
-        Some(Command { slot: part.slot, bytes })
+        Command { slot: part.slot, bytes }
+    }
+
+    /// Plain buckets and windows, all of them enforced.
+    fn encode_plain(&self, plan: &Plan<'_>, question: &Question<'_>) -> Command {
+        let (mut names, mut length) = (0, 10);
+        for part in &plan.parts {
+            let units = if matches!(part.attached.terms, Terms::Bucket(_)) { 16 } else { 32 };
+            names += name_len(&self.prefix, part.key, part.id) + 16;
+            length += 1 + units + is_plain(part).map_or(0, <[u8]>::len);
+        }
+        let mut bytes = begin(plan.parts.len(), names + 16 + length);
+        plan.parts.iter().for_each(|part| self.put_key(&mut bytes, part, Kept::State));
+        begin_argument(&mut bytes, length);
+        bytes.push(ScriptOp::Plain as u8);
+        put(&mut bytes, self.told(question.now));
+        bytes.push(plan.parts.len() as u8);
+        for part in &plan.parts {
+            bytes.push(part.attached.terms.kind());
+            part.attached.terms.put_units(&mut bytes, part.units, part.windows.as_ref());
+            bytes.extend_from_slice(is_plain(part).unwrap_or_default());
+        }
+        end_argument(&mut bytes);
+        Command { slot: plan.parts.first().map_or(0, |part| part.slot), bytes }
     }
 
     fn encode_any(&self, plan: &Plan<'_>, question: &Question<'_>) -> Command {
@@ -160,4 +185,9 @@ impl Engine {
         end_argument(&mut bytes);
         Command { slot: part.slot, bytes }
     }
+}
+
+/// What the quick ways of the script are told of a part that can go them.
+fn is_plain<'a>(part: &Part<'a>) -> Option<&'a [u8]> {
+    part.attached.quick.as_deref().filter(|_| part.units > 0)
 }

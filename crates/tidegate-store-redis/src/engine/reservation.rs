@@ -86,26 +86,28 @@ impl Engine {
         Err(RedisError::Contended)
     }
 
-    /// Ends a reservation at its real cost; whether there was one.
+    /// Ends a reservation at its real cost. The limits' ids and the keys that it was of, if there
+    /// was one.
     pub(crate) async fn settle(
         &self,
         id: u128,
         cost: u64,
         now: Timestamp,
-    ) -> Result<bool, RedisError> {
+    ) -> Result<Option<Vec<(String, Vec<u8>)>>, RedisError> {
         let name = reservation_name(&self.prefix, id);
         let reply = self.client.run(command(slot_of_name(&name), &[b"GETDEL", &name])).await?;
         let value = match reply {
-            Reply::Null => return Ok(false),
+            Reply::Null => return Ok(None),
             Reply::Bulk(value) => value,
             _ => return Err(GARBLED),
         };
         let stored = Stored::read(&value)?;
         if !self.is_open(&stored, now) {
-            return Ok(false);
+            return Ok(None);
         }
+        let keys = stored.parts.iter().map(|part| (part.id.clone(), part.key.clone())).collect();
         self.settle_parts(stored.parts, stored.cost, stored.holder, cost, now).await?;
-        Ok(true)
+        Ok(Some(keys))
     }
 
     /// Brings what somebody holds to its real cost.

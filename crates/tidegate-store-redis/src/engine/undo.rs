@@ -13,13 +13,16 @@ use super::answer::action_of;
 use super::carry::till;
 use super::join::join_all;
 use super::plan::{Part, Plan};
-use super::reply::Found;
+use super::reply::{Found, open};
 use super::request::{Question, Restoring};
 use super::{Engine, Finds, Members};
 use crate::client::Command;
 use crate::script::ScriptOp;
 use crate::store::RedisError;
 use crate::terms::{Terms, lists};
+
+/// What the script says when it did what it was asked to.
+const DONE: u8 = 1;
 
 /// What one slot found, by part.
 type OfSlot = Result<Vec<(usize, Found)>, RedisError>;
@@ -76,7 +79,7 @@ impl Engine {
     }
 
     /// Takes back what slots took of a request that is refused as a whole.
-    async fn take_back(
+    pub(super) async fn take_back(
         &self,
         plan: &Plan<'_>,
         slots: &[Members],
@@ -105,9 +108,11 @@ impl Engine {
         let (client, stats) = (self.client.clone(), self.stats.clone());
         let all = async move {
             for done in join_all(commands.into_iter().map(|command| client.run(command))).await {
-                if let Err(error) = done {
+                // A key that has moved on to another limit took along what was used.
+                let told = done.map_err(RedisError::from).and_then(open);
+                if !matches!(told, Ok((DONE, _, _))) {
                     stats.given_up.add(1);
-                    tracing::debug!(%error, "units of a refused request could not be taken back");
+                    tracing::debug!(?told, "units of a refused request could not be taken back");
                 }
             }
         };

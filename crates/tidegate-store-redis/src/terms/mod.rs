@@ -290,11 +290,7 @@ fn fixed(limit: &Limit, terms: &Terms, tag: &[u8]) -> Vec<u8> {
         Terms::FixedWindow => {
             put(&mut out, micros(spec.rate.period));
             put_all(&mut out, caps);
-            out.push(match spec.align {
-                Align::Epoch => 0,
-                Align::FirstRequest => 1,
-                Align::Calendar => 2,
-            });
+            out.push(windows(spec));
         }
         Terms::SlidingCounter => {
             put(&mut out, micros(spec.rate.period));
@@ -335,20 +331,37 @@ fn put_warm_up(out: &mut Vec<u8>, limit: &Limit, units: u64, interval: u64) {
     put_wide(out, 16 * period * units * (factor + 1));
 }
 
-/// What the quick way of the script expects of a plain bucket, after the time and the units.
+/// What the quick way of the script expects of a plain limit, after the time and the units.
 fn quick(limit: &Limit, terms: &Terms, tag: &[u8]) -> Option<Vec<u8>> {
-    let Terms::Bucket(ticks) = terms else { return None };
     let spec = limit.spec();
     let is_late = spec.queue.is_some_and(|queue| queue.max_delay.is_some());
     if spec.soft.is_some() || limit.remembers_first_sight() || is_late {
         return None;
     }
-    let (whole, rest) = ticks.of_units(limit.limit());
     let mut out = Vec::new();
-    put_all(&mut out, [ticks.per_us as f64, whole, rest]);
+    match terms {
+        Terms::Bucket(ticks) => {
+            let (whole, rest) = ticks.of_units(limit.limit());
+            put_all(&mut out, [ticks.per_us as f64, whole, rest]);
+        }
+        Terms::FixedWindow => {
+            put_all(&mut out, [micros(spec.rate.period), limit.limit() as f64]);
+            out.extend_from_slice(&[windows(spec), u8::from(limit.counts_rejected())]);
+        }
+        _ => return None,
+    }
     out.push(tag.len() as u8);
     out.extend_from_slice(tag);
     Some(out)
+}
+
+/// Where windows begin, as the script has it.
+fn windows(spec: &LimitSpec) -> u8 {
+    match spec.align {
+        Align::Epoch => 0,
+        Align::FirstRequest => 1,
+        Align::Calendar => 2,
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use super::support::*;
-use crate::client::{Client, ClientError, Reply};
+use crate::client::{COMMANDS, Client, ClientError, Reply};
 
 #[tokio::test]
 async fn commands_are_answered() {
@@ -21,7 +21,11 @@ async fn commands_are_answered() {
     assert_eq!(client.run(command(&["INCR", "n"])).await, Ok(Reply::Integer(1)));
     let wrong = client.run(command(&["INCR", "k"])).await;
     assert!(matches!(&wrong, Err(ClientError::Reply(text)) if text.contains("not an integer")));
-    assert_eq!(client.run_everywhere(&command(&["PING"]).bytes).await, [bulk("PONG")]);
+    let masters = client.masters();
+    let [master] = &masters[..] else { panic!("{} masters", masters.len()) };
+    assert_eq!(client.run_at(master, &command(&["PING"]).bytes).await, bulk("PONG"));
+    let masters = client.masters();
+    assert_eq!(client.run_at(&masters[0], &command(&["PING"]).bytes).await, bulk("PONG"));
     assert_eq!(stats.connections.get(), 1);
     assert_eq!(stats.in_flight.get(), 0);
     let list = server.ask(&["CLIENT", "LIST"]);
@@ -59,7 +63,35 @@ async fn many_at_once_keep_their_order_and_share_writes() {
     assert_eq!(stats.scripts_loaded.get(), 1);
 }
 
-/// Answers that came, of a stopped server and after.
+/// Tasks go from thread to thread, so that commands, connections and those who wait for replies are
+/// on different ones: nobody is forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobody_is_forgotten_between_threads() {
+    let server = Server::start(&[]);
+    let (client, stats) = open(&server.url(), options());
+    assert!(client.wait_ready(LONG).await);
+    let mut all = JoinSet::new();
+    for task in 0..32 {
+        let client = Arc::clone(&client);
+        all.spawn(async move {
+            for n in 0..500 {
+                let text = format!("{task}-{n}");
+                let run = client.run(eval("k", &text));
+                if n % 5 == 0 {
+                    let _ = tokio::time::timeout(Duration::from_micros(50), run).await;
+                } else {
+                    assert_eq!(run.await, bulk(&text));
+                }
+            }
+        });
+    }
+    while let Some(result) = all.join_next().await {
+        result.unwrap();
+    }
+    until_async("nothing is in flight", async || stats.in_flight.get() == 0).await;
+    assert_eq!((stats.breakers_opened.get(), stats.reconnects.get()), (0, 0));
+}
+
 #[tokio::test]
 async fn a_stopped_server_costs_each_its_deadline_and_no_more() {
     let server = Server::start(&[]);
@@ -262,8 +294,11 @@ async fn a_silent_connection_is_dropped() {
     options.deadline = Duration::from_millis(20);
     let (client, stats) = open(&server.url(), options);
     assert!(client.wait_ready(LONG).await);
+    // Silence while nothing is asked is none.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
     server.signal("STOP");
     assert_eq!(client.run(eval("k", "x")).await, Err(ClientError::Deadline));
+    tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(stats.connections.get(), 1);
     until_async("it is dropped", async || stats.connections.get() == 0).await;
     assert_eq!((stats.in_flight.get(), stats.breakers_open.get()), (0, 1));
@@ -323,12 +358,17 @@ async fn databases_passwords_and_users() {
     let (client, _) = open(&format!("redis://:hunter2@127.0.0.1:{port}/5"), options());
     assert!(client.wait_ready(LONG).await);
     assert_eq!(client.run(command(&["SET", "k", "five"])).await, bulk("OK"));
-    let rules = "ACL SETUSER tide on >pw ~t* ~k &* +evalsha +script|load +client|setname +select +incr +get";
-    let rules: Vec<&str> = rules.split(' ').collect();
+    // A user who may do what the client and the commands of this test need, and nothing else.
+    let allowed = COMMANDS.iter().chain(&["evalsha", "incr", "get"]);
+    let allowed: Vec<String> = allowed.map(|command| format!("+{command}")).collect();
+    let mut rules = vec!["ACL", "SETUSER", "tide", "on", ">pw", "~t*", "~k"];
+    rules.extend(allowed.iter().map(String::as_str));
     client.run(command(&rules)).await.unwrap();
     let (other, _) = open(&format!("redis://tide:pw@127.0.0.1:{port}/5"), options());
     assert!(other.wait_ready(LONG).await, "{:?}", other.why_down());
     assert_eq!(other.run(command(&["GET", "k"])).await, bulk("five"));
+    let more = other.run(command(&["FLUSHALL"])).await;
+    assert!(matches!(&more, Err(ClientError::Reply(text)) if text.starts_with("NOPERM")));
 
     for (url, why) in [
         (
@@ -408,6 +448,47 @@ fn threads_and_runtimes_have_connections_of_their_own() {
     drop(client);
     home.block_on(until_async("one is closed", async || stats.connections.get() == 1));
     again.block_on(until_async("both are closed", async || stats.connections.get() == 0));
+}
+
+#[test]
+fn a_node_that_is_down_is_asked_by_one_probe_at_a_time() {
+    let server = Server::start(&[]);
+    let home = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (client, stats) = home.block_on(async { open(&server.url(), options()) });
+    assert!(home.block_on(client.wait_ready(LONG)));
+    server.ask(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let before = server.calls("evalsha");
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                runtime().block_on(async {
+                    while start.elapsed() < Duration::from_millis(500) {
+                        assert!(client.run(eval("k", "x")).await.is_err());
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                });
+            });
+        }
+    });
+    let calls = server.calls("evalsha") - before;
+    // A probe every 50 ms, the first at once, and what the threads had sent before they knew.
+    let most = 2 + start.elapsed().as_millis() as u64 / 50 + 4;
+    assert!((2..=most).contains(&calls), "{calls} of {most}");
+    assert_eq!(stats.breakers_opened.get(), 1);
+}
+
+/// A thread does not keep what others have long forgotten.
+#[tokio::test]
+async fn a_thread_has_places_for_so_many_clients() {
+    let server = Server::start(&[]);
+    let clients: Vec<_> = (0..80).map(|_| open(&server.url(), options())).collect();
+    for (client, _) in clients.iter().chain(&clients[..1]) {
+        assert_eq!(client.run(eval("k", "x")).await, bulk("x"));
+    }
+    let count = || clients.iter().map(|(_, stats)| stats.connections.get()).sum::<u64>();
+    until_async("the oldest are closed", async || count() == 64).await;
+    assert_eq!(clients[0].1.reconnects.get() + clients[79].1.reconnects.get(), 0);
 }
 
 fn runtime() -> tokio::runtime::Runtime {

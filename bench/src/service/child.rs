@@ -18,7 +18,7 @@ impl Child {
 
     /// Ours with gRPC, and a store to choose.
     pub(crate) fn fleet(store: &str) -> Self {
-        Self::start(&["serve", "tidegate-fleet", store])
+        Self::start(&["serve", "tidegate-grpc", store])
     }
 
     fn start(arguments: &[&str]) -> Self {

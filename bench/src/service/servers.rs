@@ -1,6 +1,7 @@
 //! The servers that are measured: ours, and those that only answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -12,7 +13,10 @@ use tidegate_proto::{
     Code, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, RateLimitService,
     RateLimitServiceServer, Unit,
 };
-use tidegate_server::{Address, Config, Server, Service, ServiceClock, threads_by_default};
+use tidegate_server::{
+    Address, AnyStore, Config, Server, Service, ServiceClock, threads_by_default,
+};
+use tidegate_store_redis::{RedisOptions, RedisStore};
 use tokio::net::TcpListener;
 
 /// Limits that nobody reaches: what is measured is the way, not the refusal.
@@ -32,10 +36,9 @@ pub(super) fn serve(server: &str, store: Option<&str>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         match server {
-            "tidegate-fleet" => tidegate(|config, any| config.grpc = any).await,
-            "tidegate-grpc" => tidegate(|config, any| config.grpc = any).await,
-            "tidegate-http" => tidegate(|config, any| config.http = any).await,
-            "tidegate-resp" => tidegate(|config, any| config.resp = any).await,
+            "tidegate-grpc" => tidegate(store, |config, any| config.grpc = any).await,
+            "tidegate-http" => tidegate(store, |config, any| config.http = any).await,
+            "tidegate-resp" => tidegate(store, |config, any| config.resp = any).await,
             "tonic" => tonic().await,
             "axum" => axum(false).await,
             "axum-headers" => axum(true).await,
@@ -44,11 +47,22 @@ pub(super) fn serve(server: &str, store: Option<&str>) {
     });
 }
 
-async fn tidegate(choose: impl FnOnce(&mut Config, Address)) {
+/// In memory, or in the Redis of a URL.
+async fn open(store: Option<&str>) -> AnyStore {
+    let Some(url) = store.filter(|store| *store != "memory") else {
+        return MemoryStore::new().into();
+    };
+    let options = RedisOptions::new(url.parse().expect("the URL of a Redis"));
+    let store = RedisStore::open(options).await.expect("a store");
+    assert!(store.wait_ready(Duration::from_secs(10)).await, "Redis does not answer");
+    store.into()
+}
+
+async fn tidegate(store: Option<&str>, choose: impl FnOnce(&mut Config, Address)) {
     let loaded = Rules::load(&[File { name: "bench.yaml", text: RULES }], &Options::default());
     let rules = loaded.rules.expect("good rules");
-    let (store, clock) = (MemoryStore::new(), ServiceClock::system());
-    let limiter = RuleLimiter::build(store.into(), clock, rules, Modes::default());
+    let (store, clock) = (open(store).await, ServiceClock::system());
+    let limiter = RuleLimiter::build(store, clock, rules, Modes::default());
     let service = Service::new(limiter.expect("rules that can be enforced"), 0.8);
     let mut config = Config::default();
     // As `tidegate serve` does.

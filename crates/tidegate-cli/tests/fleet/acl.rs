@@ -83,7 +83,7 @@ fn a_user_with_the_documented_commands_can_do_everything_and_needs_each() {
     let rule = rule("operations.md", "user tidegate ");
     set_user(&redis, &rule);
     let store = format!("redis://tidegate:secret@127.0.0.1:{}", redis.port);
-    let services = Services::start(1, &store, RULES, &["--store-deadline", "20s"]);
+    let services = Services::start(1, &store, RULES, &["--store-timeout", "20s"]);
     use_all(&services);
     replay(&services, &store);
     assert_eq!(refused(&redis), [""; 0]);
@@ -111,7 +111,7 @@ fn a_cluster_needs_one_command_more() {
         set_user(master, &[&rule[..], &more[..]].concat());
     }
     let store = cluster.url().replace("://", "://tidegate:secret@");
-    let services = Services::start(1, &store, RULES, &["--store-deadline", "20s"]);
+    let services = Services::start(1, &store, RULES, &["--store-timeout", "20s"]);
     use_all(&services);
     for master in &cluster.masters {
         assert_eq!(refused(master), [""; 0]);

@@ -26,7 +26,7 @@ descriptors:
 const REQUESTS: usize = 200;
 
 fn start(redis: &Redis, flags: &[&str]) -> Services {
-    let patient = ["--store-deadline", "20s"];
+    let patient = ["--store-timeout", "20s"];
     let services = Services::start(1, &redis.url(), RULES, &[&patient, flags].concat());
     // The script is there from now on.
     let warm = ask(&services, vec![body("calls", &[("one", "warm")], 1)], 1);

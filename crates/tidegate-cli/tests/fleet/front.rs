@@ -119,7 +119,7 @@ fn get(port: u16, path: &str, header: &str) -> Option<(u16, String)> {
 #[test]
 fn envoy_asks_both_and_lets_exactly_the_limit_through() {
     let redis = Redis::start(&[]);
-    let services = Services::start(2, &redis.url(), RULES, &["--store-deadline", "20s"]);
+    let services = Services::start(2, &redis.url(), RULES, &["--store-timeout", "20s"]);
     let envoy = Envoy::start(&services, upstream());
     let port = envoy.port;
     let clients: Vec<_> = (0..10)

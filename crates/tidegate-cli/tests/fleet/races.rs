@@ -62,7 +62,7 @@ const CLIENTS: usize = 300;
 /// Requests of each client: every key is asked for several times as often as it admits.
 const EACH: usize = 27;
 /// Nobody is answered without Redis because a machine is busy.
-const PATIENT: [&str; 2] = ["--store-deadline", "20s"];
+const PATIENT: [&str; 2] = ["--store-timeout", "20s"];
 
 fn asks() -> Vec<String> {
     // Different costs are for different keys, so that what is admitted is a number.

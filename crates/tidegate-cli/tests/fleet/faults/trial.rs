@@ -35,7 +35,7 @@ const CLIENTS: usize = 60;
 
 /// Flags for services whose store does not fail: that a machine is busy is no failure either.
 pub(super) fn patience() -> &'static [&'static str] {
-    if Length::wanted().is_full() { &[] } else { &["--store-deadline", "20s"] }
+    if Length::wanted().is_full() { &[] } else { &["--store-timeout", "20s"] }
 }
 
 /// How much more than their limit keys may admit, when all that the store knew may be lost so many

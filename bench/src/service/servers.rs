@@ -52,7 +52,9 @@ async fn open(store: Option<&str>) -> AnyStore {
     let Some(url) = store.filter(|store| *store != "memory") else {
         return MemoryStore::new().into();
     };
-    let options = RedisOptions::new(url.parse().expect("the URL of a Redis"));
+    let mut options = RedisOptions::new(url.parse().expect("the URL of a Redis"));
+    // All decisions are Redis's, however busy the machine is: those without it cost less.
+    options.deadline = Duration::from_secs(5);
     let store = RedisStore::open(options).await.expect("a store");
     assert!(store.wait_ready(Duration::from_secs(10)).await, "Redis does not answer");
     store.into()

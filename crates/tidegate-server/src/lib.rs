@@ -10,6 +10,7 @@ mod address;
 mod clock;
 mod config;
 mod drain;
+mod exceptions;
 mod front_end;
 #[doc(hidden)]
 pub mod fuzzing;

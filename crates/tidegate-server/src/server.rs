@@ -13,8 +13,9 @@ use crate::front_end::FrontEnd;
 use crate::lanes::Lanes;
 use crate::listen::{Listener, Tls};
 use crate::service::Service;
+use crate::stores::AnyStore;
 use crate::tls::TlsError;
-use crate::{grpc, http, resp};
+use crate::{exceptions, grpc, http, resp};
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +77,9 @@ impl Server {
     /// # Errors
     /// If one of them cannot be bound; none is then.
     pub async fn start(service: Arc<Service>, config: Config) -> Result<Self, StartError> {
+        if let AnyStore::Redis(store) = service.limits().store() {
+            tokio::spawn(exceptions::follow(Arc::downgrade(&service), store.clone()));
+        }
         let trusted = http::Trusted::parse(&config.trusted_proxies).map_err(StartError::Proxy)?;
         let grpc = Listener::bind(FrontEnd::Grpc, &config.grpc, config.grpc_tls.as_ref(), &[b"h2"]);
         let grpc = grpc.await?;

@@ -54,8 +54,11 @@ impl Redis {
         String::from_utf8(self.ask(words).remove(0)).unwrap().parse().unwrap()
     }
 
+    /// The names of all keys, but for where the processes of a store meet.
     fn names(&mut self) -> Vec<Vec<u8>> {
-        self.ask(&[b"KEYS", b"*"])
+        let mut names: Vec<Vec<u8>> = self.ask(&[b"KEYS", b"*"]);
+        names.retain(|name| !name.ends_with(b"{fleet}"));
+        names
     }
 }
 

@@ -35,7 +35,6 @@ pub enum ExceptionKind {
 
 /// A key with an exception.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Excepted {
     /// Whose rules the key is under.
     pub domain: String,
@@ -78,6 +77,13 @@ struct Held {
 }
 
 impl Held {
+    fn set(&mut self, exception: Exception, until: Timestamp) {
+        match exception {
+            Exception::Block => self.block = Some(until),
+            Exception::Limit(limit) => self.limit = Some((limit, until)),
+        }
+    }
+
     fn ends(&self) -> Timestamp {
         let ends = [self.block, self.limit.map(|(_, until)| until)];
         ends.into_iter().flatten().max().unwrap_or(Timestamp::from_nanos(0))
@@ -149,12 +155,32 @@ impl Exceptions {
             block: None,
             limit: None,
         });
-        match exception {
-            Exception::Block => held.block = Some(until),
-            Exception::Limit(limit) => held.limit = Some((limit, until)),
-        }
+        held.set(exception, until);
         self.last_end.fetch_max(until.as_nanos(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// These and no others. Beyond the bound they are left out, those that end first before others.
+    pub(crate) fn replace(&self, mut all: Vec<Excepted>, now: Timestamp) {
+        all.sort_by_key(|it| std::cmp::Reverse(it.rest));
+        let mut by_key = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        by_key.clear();
+        let mut last = Timestamp::ZERO;
+        for Excepted { domain, entries, exception, rest } in all {
+            let named: SmallVec<[Entry<'_>; 4]> =
+                entries.iter().map(|(key, value)| Entry::new(key, value)).collect();
+            let key = key(&domain, &named);
+            if by_key.len() >= EXCEPTIONS_MAX && !by_key.contains_key(&key) {
+                continue;
+            }
+            drop(named);
+            let until = now + rest;
+            last = last.max(until);
+            let held =
+                by_key.entry(key).or_insert(Held { domain, entries, block: None, limit: None });
+            held.set(exception, until);
+        }
+        self.last_end.store(last.as_nanos(), Ordering::Relaxed);
     }
 
     /// Whether there was one.

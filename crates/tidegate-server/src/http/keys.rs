@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tidegate::rules::{Descriptor, Entry, Override, Unit};
-use tidegate::{Excepted, Exception, ExceptionError, ExceptionKind, Op, Query, Verdict};
+use tidegate::{Excepted, Exception, ExceptionKind, Op, Query, Verdict};
 
 use super::App;
 use super::answer::{JSON, Response, respond};
@@ -104,11 +104,7 @@ impl App {
         if span > EXCEPTION_TIME_MAX {
             return Err(Problem::bad("`for`: the most is 366d"));
         }
-        let limits = self.service.limits();
-        let made = limits.except(&key.domain, &key.entries(), exception, span);
-        made.map_err(|error: ExceptionError| {
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-        })?;
+        self.service.except(&key.domain, &key.entries, exception, span).await?;
         let verdict = self.peek(key).await?;
         Ok(self.show(key, &verdict))
     }
@@ -119,8 +115,7 @@ impl App {
         kind: ExceptionKind,
     ) -> Result<Response, Problem> {
         let key = self.key_of(query)?;
-        let limits = self.service.limits();
-        match limits.lift(&key.domain, &key.entries(), kind) {
+        match self.service.lift(&key.domain, &key.entries, kind).await? {
             true => Ok(self.show(&key, &self.peek(&key).await?)),
             false => Err(Problem::not_found("the key has no such exception")),
         }

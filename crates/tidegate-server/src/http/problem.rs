@@ -6,6 +6,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 
 use super::answer::{Response, respond};
+use crate::exceptions::ExceptError;
 use crate::stores::StoreError;
 
 /// Why a request has no other answer.
@@ -31,6 +32,12 @@ enum More {
 }
 
 /// A store that has no answer may have one in a moment.
+impl From<ExceptError> for Problem {
+    fn from(error: ExceptError) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());

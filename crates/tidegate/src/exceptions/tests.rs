@@ -202,3 +202,22 @@ async fn asked_without_blocking_it_is_the_same() {
     assert!(limiter.ask_async(Op::Check, &query).await.unwrap().allowed);
     assert_eq!(remaining(&limiter, ("user", "ada")), 2);
 }
+
+#[test]
+fn all_can_be_replaced_at_once() {
+    let (exceptions, now) = (Exceptions::default(), Timestamp::from_secs(1000));
+    let ada = [Entry::new("user", "ada")];
+    exceptions.set("api", &ada, Exception::Block, now + Duration::from_secs(50), now).unwrap();
+    let bob = Excepted {
+        domain: "api".into(),
+        entries: vec![("user".into(), "bob".into())],
+        exception: Exception::Block,
+        rest: Duration::from_secs(5),
+    };
+    exceptions.replace(vec![bob.clone()], now);
+    assert_eq!(exceptions.list(now), [bob]);
+    assert!(exceptions.may_be_any(now + Duration::from_secs(4)));
+    assert!(!exceptions.may_be_any(now + Duration::from_secs(5)));
+    exceptions.replace(Vec::new(), now);
+    assert!(!exceptions.may_be_any(now));
+}

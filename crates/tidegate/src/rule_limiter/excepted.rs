@@ -35,6 +35,11 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         self.shared.exceptions.set(domain, entries, exception, now + span, now)
     }
 
+    /// These exceptions and no others: for processes that share them by other means.
+    pub fn replace_exceptions(&self, all: Vec<Excepted>) {
+        self.shared.exceptions.replace(all, self.now());
+    }
+
     /// Ends an exception. Whether there was one.
     pub fn lift(&self, domain: &str, entries: &[Entry<'_>], kind: ExceptionKind) -> bool {
         self.shared.exceptions.lift(domain, entries, kind, self.now())

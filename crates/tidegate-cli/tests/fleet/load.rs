@@ -202,6 +202,10 @@ async fn read_answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<(u1
 }
 
 fn seen(status: u16, body: &[u8]) -> Seen {
+    // What `on_store_error: deny` is by HTTP.
+    if status == 503 {
+        return Seen::Refused(Source::Fallback);
+    }
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let source = match body["source"].as_str() {
         Some("store") => Source::Store,

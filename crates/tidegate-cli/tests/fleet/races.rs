@@ -59,8 +59,8 @@ const RACED: [(&str, u64); 18] = [
 
 const SERVICES: usize = 3;
 const CLIENTS: usize = 300;
-/// Requests of each client: every key is asked for several times as often as it admits.
-const EACH: usize = 27;
+/// Requests of each client, twice for every key: six times what a key admits.
+const EACH: usize = 2 * RACED.len();
 /// Nobody is answered without Redis because a machine is busy.
 const PATIENT: [&str; 2] = ["--store-timeout", "20s"];
 

@@ -71,7 +71,8 @@ const REPLAY_EXAMPLE: &str = r#"Example:
     tidegate replay --rules rules.yaml
 
 Each line: t_ns, domain, descriptors (or http: {method, url, headers, client_ip}),
-cost (1), op (check, peek, up_to, force, refund, reset, acquire, release), id."#;
+cost (1), op (check, peek, up_to, force, refund, reset, acquire, release), id.
+With --store redis://… t_ns is in whole microseconds."#;
 
 /// How rules are read.
 #[derive(Debug, clap::Args)]
@@ -178,7 +179,8 @@ pub(crate) struct ReplayArgs {
     pub(crate) rules: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) loading: Loading,
-    /// Where to count
+    /// Where to count: `memory`, or the URL of a Redis, in which keys of its own are used and
+    /// removed at the end
     #[arg(long, default_value = "memory")]
     pub(crate) store: String,
     /// How many keys to remember at once

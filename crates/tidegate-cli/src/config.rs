@@ -25,20 +25,17 @@ pub(crate) fn run(args: &ConfigArgs) -> Ending {
     Ok(std::process::ExitCode::SUCCESS)
 }
 
-/// The value for people, who need not see secrets.
-fn value_of(resolved: &Resolved) -> String {
-    match (resolved.setting.kind, &resolved.values[..]) {
-        (_, []) => "-".to_owned(),
-        (Kind::Secret, _) => "(secret)".to_owned(),
-        (_, values) => values.join(","),
-    }
-}
-
 fn table(settings: &Settings) -> String {
     let rows: Vec<_> = settings
         .all()
         .iter()
-        .map(|resolved| (resolved.setting.name, value_of(resolved), resolved.source.to_string()))
+        .map(|resolved| {
+            (
+                resolved.setting.name,
+                resolved.shown().unwrap_or("-".to_owned()),
+                resolved.source.to_string(),
+            )
+        })
         .collect();
     let width = |of: fn(&(&str, String, String)) -> usize| rows.iter().map(of).max().unwrap_or(0);
     let (names, values) = (width(|row| row.0.len()), width(|row| row.1.chars().count().min(40)));
@@ -51,12 +48,9 @@ fn table(settings: &Settings) -> String {
 
 fn json(settings: &Settings) -> String {
     let entry = |resolved: &Resolved| {
-        let values = &resolved.values;
-        let value = match (resolved.setting.kind, &values[..]) {
-            (Kind::List, values) => serde_json::json!(values),
-            (_, []) => serde_json::Value::Null,
-            (Kind::Secret, _) => serde_json::json!("(secret)"),
-            (_, values) => serde_json::json!(values.join(",")),
+        let value = match resolved.setting.kind {
+            Kind::List => serde_json::json!(resolved.values),
+            _ => serde_json::json!(resolved.shown()),
         };
         let source = resolved.source.to_string();
         (resolved.setting.name.to_owned(), serde_json::json!({ "value": value, "source": source }))

@@ -25,6 +25,12 @@ impl Failure {
         self.hint = Some(hint.into());
         self
     }
+
+    /// The same, with where it happened.
+    pub(crate) fn within(mut self, place: &str) -> Self {
+        self.message = format!("{place}: {}", self.message);
+        self
+    }
 }
 
 impl fmt::Display for Failure {

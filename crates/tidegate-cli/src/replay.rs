@@ -2,6 +2,8 @@
 //!
 //! One line in, one line out, in the same order; what is kept between them is the store alone.
 
+mod redis;
+
 use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::IpAddr;
@@ -13,6 +15,7 @@ use tidegate::{
     DESCRIPTORS_MAX, ManualClock, MemoryStore, Op, Query, RuleLimiter, Timestamp, Verdict,
     holder_named,
 };
+use tidegate_server::{AnyStore, StoreError};
 
 use crate::args::ReplayArgs;
 use crate::failure::{Ending, Failure, NO, chain, finish, say};
@@ -104,36 +107,77 @@ impl Asked {
     }
 }
 
-type Limiter = RuleLimiter<MemoryStore, ManualClock>;
+type Limiter = RuleLimiter<AnyStore, ManualClock>;
 
 /// Runs the command.
 pub(crate) fn run(args: &ReplayArgs) -> Ending {
-    if args.store != "memory" {
-        return Err(Failure::new(format!("there is no store `{}`", args.store))
-            .hint("`memory` is the only one so far"));
-    }
     let rules = load::rules(&args.rules, &args.loading)?;
-    let store = MemoryStore::builder().max_keys(args.max_keys).build();
     let modes = load::modes(&args.loading);
-    let limiter = RuleLimiter::build(store, ManualClock::new(), rules, modes)
-        .map_err(|error| Failure::new(chain(&error)))?;
-    let mut replay =
-        Replay { limiter, mapped: Mapped::default(), errors: 0, is_stranger_told: false };
-    let written = replay.all(io::stdin().lock(), io::stdout().lock())?;
-    finish(written, ExitCode::from(if replay.errors > 0 { NO } else { 0 }))
+    let build = |store| {
+        let limiter = RuleLimiter::build(store, ManualClock::new(), rules, modes);
+        limiter.map_err(|error| Failure::new(chain(&error)))
+    };
+    if args.store != "memory" {
+        return redis::run(&args.store, |store| async {
+            let mut replay = Replay::new(build(store)?, true);
+            let written = replay.all(io::stdin().lock(), io::stdout().lock()).await?;
+            replay.end(written)
+        });
+    }
+    let store = MemoryStore::builder().max_keys(args.max_keys).build();
+    let mut replay = Replay::new(build(store.into())?, false);
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime =
+        runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
+    let written = runtime.block_on(replay.all(io::stdin().lock(), io::stdout().lock()))?;
+    replay.end(written)
 }
 
 struct Replay {
     limiter: Limiter,
     mapped: Mapped,
+    /// Whether times have to be whole microseconds.
+    is_coarse: bool,
     errors: u64,
     /// Whether it was said that a domain is none of the rules'.
     is_stranger_told: bool,
 }
 
+/// Why a line has no answer.
+enum Unanswered {
+    /// It makes no sense; the others may.
+    Bad(String),
+    /// Nothing can be asked any more.
+    Stop(Failure),
+}
+
+impl From<String> for Unanswered {
+    fn from(error: String) -> Self {
+        Self::Bad(error)
+    }
+}
+
+impl From<StoreError> for Unanswered {
+    fn from(error: StoreError) -> Self {
+        Self::Stop(Failure::new(format!("the store has no answer: {}", chain(&error))))
+    }
+}
+
 impl Replay {
+    fn new(limiter: Limiter, is_coarse: bool) -> Self {
+        Self { limiter, mapped: Mapped::default(), is_coarse, errors: 0, is_stranger_told: false }
+    }
+
+    fn end(&self, written: io::Result<()>) -> Ending {
+        finish(written, ExitCode::from(if self.errors > 0 { NO } else { 0 }))
+    }
+
     /// Answers every line. Reading can fail, and so can writing.
-    fn all(&mut self, input: impl Read, output: impl Write) -> Result<io::Result<()>, Failure> {
+    async fn all(
+        &mut self,
+        input: impl Read,
+        output: impl Write,
+    ) -> Result<io::Result<()>, Failure> {
         let mut input = BufReader::with_capacity(1 << 16, input);
         let mut output = BufWriter::with_capacity(1 << 16, output);
         let (mut line, mut answer) = (Vec::new(), String::new());
@@ -157,14 +201,22 @@ impl Replay {
             }
             answer.clear();
             let answered = match read {
-                Got::TooLong => Err("the line is longer than 16 MiB".to_owned()),
-                _ => self.line(line, &mut answer),
+                Got::TooLong => Err("the line is longer than 16 MiB".to_owned().into()),
+                _ => self.line(line, &mut answer).await,
             };
-            if let Err(error) = answered {
-                self.errors += 1;
-                answer.clear();
-                let error = serde_json::json!({ "error": error, "line": number });
-                answer.push_str(&error.to_string());
+            match answered {
+                Ok(()) => {}
+                Err(Unanswered::Stop(failure)) => {
+                    // What was answered before is still true.
+                    let _ = output.flush();
+                    return Err(failure.within(&format!("line {number}")));
+                }
+                Err(Unanswered::Bad(error)) => {
+                    self.errors += 1;
+                    answer.clear();
+                    let error = serde_json::json!({ "error": error, "line": number });
+                    answer.push_str(&error.to_string());
+                }
             }
             answer.push('\n');
             if let Err(error) = output.write_all(answer.as_bytes()) {
@@ -174,68 +226,84 @@ impl Replay {
         Ok(output.flush())
     }
 
-    fn line(&mut self, line: &[u8], answer: &mut String) -> Result<(), String> {
+    async fn line(&mut self, line: &[u8], answer: &mut String) -> Result<(), Unanswered> {
         if !line.starts_with(b"{") {
-            return Err("a line is a JSON object: {\"t_ns\": 0, \"domain\": …}".to_owned());
+            let told = "a line is a JSON object: {\"t_ns\": 0, \"domain\": …}";
+            return Err(told.to_owned().into());
         }
         let line: Line<'_> = serde_json::from_slice(line).map_err(|error| by_column(&error))?;
         let asked =
             line.op.as_ref().map_or(Ok(Asked::Store(Op::Check)), |op| Asked::parse(&op.0))?;
-        match (&line.descriptors, &line.http) {
-            (Some(_), Some(_)) => Err("`descriptors` and `http` exclude each other".to_owned()),
-            (None, None) => Err("`descriptors` is missing, or `http` in its place".to_owned()),
+        let verdict = match (&line.descriptors, &line.http) {
+            (Some(_), Some(_)) => {
+                return Err("`descriptors` and `http` exclude each other".to_owned().into());
+            }
+            (None, None) => {
+                return Err("`descriptors` is missing, or `http` in its place".to_owned().into());
+            }
             (Some(descriptors), None) if descriptors.len() > DESCRIPTORS_MAX => {
-                Err(format!("{} descriptors; the most is {DESCRIPTORS_MAX}", descriptors.len()))
+                let count = descriptors.len();
+                return Err(format!("{count} descriptors; the most is {DESCRIPTORS_MAX}").into());
             }
-            (Some(descriptors), None) => {
-                let entries: Vec<Vec<Entry<'_>>> = descriptors
-                    .iter()
-                    .map(|pairs| {
-                        pairs.iter().map(|Pair(key, value)| Entry::new(&key.0, &value.0)).collect()
-                    })
-                    .collect();
-                let descriptors: Vec<_> =
-                    entries.iter().map(|entries| Descriptor::new(entries)).collect();
-                let verdict = self.decide(&line, asked, &descriptors)?;
-                self.answer(answer, &line, &verdict, asked);
-                Ok(())
-            }
-            (None, Some(http)) => {
-                let method = http.method.as_ref().map_or("GET", |method| &method.0);
-                let headers = http.headers.0.iter().map(|(name, value)| (&**name, &**value));
-                let request = PlainRequest::parse(method, &http.url.0, headers, http.client_ip)?;
-                let query = query(&line, asked, &[])?;
-                let now = Timestamp::from_nanos(line.t_ns);
-                let verdict = match asked {
-                    Asked::Store(op) => {
-                        self.limiter.ask_http_at(op, &query, &request, &mut self.mapped, now)
-                    }
-                    Asked::Acquire => {
-                        self.limiter.ask_http_at(Op::Check, &query, &request, &mut self.mapped, now)
-                    }
-                    Asked::Release => {
-                        self.limiter.release_http_at(&query, &request, &mut self.mapped, now)
-                    }
-                };
-                self.answer(answer, &line, &verdict, asked);
-                Ok(())
-            }
-        }
+            (Some(descriptors), None) => self.decide(&line, asked, descriptors).await?,
+            (None, Some(http)) => self.decide_http(&line, asked, http).await?,
+        };
+        self.answer(answer, &line, &verdict, asked);
+        Ok(())
     }
 
-    fn decide(
+    async fn decide(
         &self,
         line: &Line<'_>,
         asked: Asked,
-        descriptors: &[Descriptor<'_>],
-    ) -> Result<Verdict, String> {
-        let now = Timestamp::from_nanos(line.t_ns);
-        let query = query(line, asked, descriptors)?;
-        match asked {
-            Asked::Acquire => Ok(self.limiter.ask_at(Op::Check, &query, now)),
-            Asked::Release => Ok(self.limiter.release_at(&query, now)),
-            Asked::Store(op) => Ok(self.limiter.ask_at(op, &query, now)),
+        descriptors: &[Vec<Pair<'_>>],
+    ) -> Result<Verdict, Unanswered> {
+        let entries: Vec<Vec<Entry<'_>>> = descriptors
+            .iter()
+            .map(|pairs| {
+                pairs.iter().map(|Pair(key, value)| Entry::new(&key.0, &value.0)).collect()
+            })
+            .collect();
+        let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::new(entries)).collect();
+        let query = query(line, asked, &descriptors)?;
+        let now = self.time_of(line)?;
+        Ok(match asked {
+            Asked::Acquire => self.limiter.ask_at_async(Op::Check, &query, now).await?,
+            Asked::Release => self.limiter.release_at_async(&query, now).await?,
+            Asked::Store(op) => self.limiter.ask_at_async(op, &query, now).await?,
+        })
+    }
+
+    async fn decide_http(
+        &mut self,
+        line: &Line<'_>,
+        asked: Asked,
+        http: &Http<'_>,
+    ) -> Result<Verdict, Unanswered> {
+        let method = http.method.as_ref().map_or("GET", |method| &method.0);
+        let headers = http.headers.0.iter().map(|(name, value)| (&**name, &**value));
+        let request = PlainRequest::parse(method, &http.url.0, headers, http.client_ip)?;
+        let query = query(line, asked, &[])?;
+        let now = self.time_of(line)?;
+        let (limiter, mapped) = (&self.limiter, &mut self.mapped);
+        let op = match asked {
+            Asked::Release => {
+                return Ok(limiter.release_http_at_async(&query, &request, mapped, now).await?);
+            }
+            Asked::Acquire => Op::Check,
+            Asked::Store(op) => op,
+        };
+        Ok(limiter.ask_http_at_async(op, &query, &request, mapped, now).await?)
+    }
+
+    /// The time of a line.
+    fn time_of(&self, line: &Line<'_>) -> Result<Timestamp, Unanswered> {
+        if self.is_coarse && !line.t_ns.is_multiple_of(1_000) {
+            let told = format!("`t_ns` of {} is not in whole microseconds", line.t_ns);
+            let hint = "Redis counts in microseconds: let `t_ns` end in 000, or use --store memory";
+            return Err(Unanswered::Stop(Failure::new(told).hint(hint)));
         }
+        Ok(Timestamp::from_nanos(line.t_ns))
     }
 
     fn answer(&mut self, answer: &mut String, line: &Line<'_>, verdict: &Verdict, asked: Asked) {

@@ -60,11 +60,11 @@ async fn serve(typed: Typed, began: Instant) -> Ending {
     let (rules, texts) = load(&typed)?;
     let count = rules.all().len();
     let clock = ServiceClock::system();
-    let store = store::open(&typed, &clock)?;
+    let store = store::open(&typed, &clock).await?;
     let mut modes = modes(&typed.loading);
     modes.shadow = typed.shadow_mode;
     modes.quota = typed.quota_mode;
-    let limiter = RuleLimiter::build(store.into(), clock, rules, modes)
+    let limiter = RuleLimiter::build(store, clock, rules, modes)
         .map_err(|error| Failure::new(chain(&error)))?;
     let service = Arc::new(Service::new(limiter, typed.server.near_limit_ratio));
     let server = Server::start(Arc::clone(&service), typed.server.clone())
@@ -72,9 +72,10 @@ async fn serve(typed: Typed, began: Instant) -> Ending {
         .map_err(|error| start_failure(&error))?;
     let _watch = texts.map(|texts| watch(&typed, texts, &service)).transpose()?;
 
-    say_ready(server.bound(), count)?;
+    say_ready(server.bound(), typed.store.name(), count)?;
     notify("READY=1");
-    info!(rules = count, took = ?began.elapsed(), "ready");
+    info!(rules = count, store = typed.store.name(), took = ?began.elapsed(), "ready");
+    store::look_out(service.limits());
     if typed.rules.is_empty() {
         say(&what_to_try(server.bound()));
     }
@@ -102,6 +103,7 @@ async fn look_after(typed: &Typed, service: &Arc<Service>, server: &Server, sign
     tidy.tick().await;
     let mut snapshot = tokio::time::interval(typed.snapshot_every.max(Duration::from_secs(1)));
     snapshot.tick().await;
+    let keeps = typed.snapshot.is_some() && service.limits().store().memory().is_some();
     loop {
         tokio::select! {
             wish = signals.next() => match wish {
@@ -115,7 +117,7 @@ async fn look_after(typed: &Typed, service: &Arc<Service>, server: &Server, sign
                 // A panic in there has been reported.
                 let _ = swept.await;
             }
-            _ = snapshot.tick(), if typed.snapshot.is_some() => {
+            _ = snapshot.tick(), if keeps => {
                 let (path, limits) = (typed.snapshot.clone(), service.limits().clone());
                 let written = tokio::task::spawn_blocking(move || store::write(path, &limits));
                 let _ = written.await;
@@ -195,10 +197,10 @@ fn take_over(service: &Service, reload: Reload) {
 }
 
 /// The line that says where to ask: all of these accept by now.
-fn say_ready(bound: &Bound, rules: usize) -> Result<(), Failure> {
+fn say_ready(bound: &Bound, store: &str, rules: usize) -> Result<(), Failure> {
     let Bound { http, grpc, resp, .. } = bound;
     let line = format!(
-        "ready http={http} grpc={grpc} resp={resp} gateway=off store=memory rules={rules}\n"
+        "ready http={http} grpc={grpc} resp={resp} gateway=off store={store} rules={rules}\n"
     );
     let mut out = std::io::stdout().lock();
     let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());

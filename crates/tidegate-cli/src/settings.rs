@@ -1,6 +1,7 @@
 //! What the service is to do, and who said so: flag over variable over file over default.
 
 mod lyft;
+mod store;
 mod table;
 mod typed;
 
@@ -12,6 +13,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use tidegate::rules::{FlatEntry, read_flat};
 
 pub(crate) use self::lyft::{MAPPED, UNUSED, is_lyft};
+pub(crate) use self::store::StoreChoice;
 pub(crate) use self::table::{Kind, SETTINGS, Setting};
 pub(crate) use self::typed::Typed;
 
@@ -46,7 +48,7 @@ impl clap::Args for Flags {
                     arg.num_args(0..=1).require_equals(true).default_missing_value("true")
                 }
                 Kind::List => arg.action(ArgAction::Append),
-                Kind::One | Kind::Secret => arg,
+                Kind::One | Kind::Secret | Kind::Url => arg,
             })
         })
     }
@@ -139,6 +141,28 @@ pub(crate) struct Resolved {
     /// None, one, or those of a list.
     pub(crate) values: Vec<String>,
     pub(crate) source: Source,
+}
+
+impl Resolved {
+    /// The value for people, who need not see secrets; `None` if there is none.
+    pub(crate) fn shown(&self) -> Option<String> {
+        match (self.setting.kind, &self.values[..]) {
+            (_, []) => None,
+            (Kind::Secret, _) => Some("(secret)".to_owned()),
+            (Kind::Url, values) => Some(without_credentials(&values.join(","))),
+            (_, values) => Some(values.join(",")),
+        }
+    }
+}
+
+/// A URL without user and password.
+pub(crate) fn without_credentials(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    // Also of a password that should have been written in another way.
+    match rest.rsplit_once('@') {
+        Some((_, place)) => format!("{scheme}://(secret)@{place}"),
+        None => url.to_owned(),
+    }
 }
 
 /// All settings with their values.

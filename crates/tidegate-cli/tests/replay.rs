@@ -8,6 +8,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use support::redis::{Redis, assert_same_in_redis};
 use support::{Ended, Folder, run_command};
 
 const SECOND: u64 = 1_000_000_000;
@@ -47,7 +48,10 @@ fn folder() -> Folder {
 
 fn replay(input: impl AsRef<[u8]>) -> Ended {
     let folder = folder();
-    Ended::from(run_command(folder.command(&["replay", "--rules", "a.yaml"]), input))
+    let command = || folder.command(&["replay", "--rules", "a.yaml"]);
+    let output = run_command(command(), &input);
+    assert_same_in_redis(command, input.as_ref(), &output);
+    Ended::from(output)
 }
 
 /// The answers to lines that are all right.
@@ -397,16 +401,65 @@ fn empty_lines_are_counted_and_passed_over() {
 #[test]
 fn what_cannot_be_asked() {
     let folder = folder();
-    let ended = folder.run(&["replay", "--rules", "a.yaml", "--store", "redis://127.0.0.1"]);
-    let wanted =
-        "error: there is no store `redis://127.0.0.1`\nhint: `memory` is the only one so far\n";
-    assert_eq!((ended.code, &*ended.stdout, &*ended.stderr), (Some(2), "", wanted));
+    let ended = folder.run(&["replay", "--rules", "a.yaml", "--store", "rodeos://me:pass@host"]);
+    assert_eq!((ended.code, &*ended.stdout), (Some(2), ""));
+    let told = "hint: `memory`, or a URL such as redis://127.0.0.1:6379\n";
+    assert!(ended.stderr.starts_with("error: `rodeos://"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with(told) && !ended.stderr.contains("pass"), "{}", ended.stderr);
+    // Nobody listens there, for as long as this is.
+    let place = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("redis://me:pass@{place}");
+    let ended = folder.run(&["replay", "--rules", "a.yaml", "--store", &url]);
+    assert_eq!((ended.code, &*ended.stdout), (Some(2), ""));
+    let told = format!("error: Redis at `redis://(secret)@{place}` does not answer");
+    assert!(ended.stderr.starts_with(&told), "{}", ended.stderr);
     assert_eq!(folder.run(&["replay", "--rules", "none.yaml"]).code, Some(2));
     assert_eq!(folder.run(&["replay"]).code, Some(2));
     folder.write("bad.yaml", "domain: a\nstranger: 1\n");
     assert_eq!(folder.run(&["replay", "--rules", "bad.yaml"]).code, Some(2));
     let ended = folder.run(&["replay", "--rules", "a.yaml", "--store", "memory"]);
     assert_eq!(ended.code, Some(0));
+}
+
+#[test]
+fn a_redis_that_ends_ends_the_replay() {
+    let mut redis = Redis::start();
+    let folder = folder();
+    let mut command = folder.command(&["replay", "--rules", "a.yaml", "--store", &redis.url()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut answer = String::new();
+    writeln!(input, "{}", ask("plan", "free")).unwrap();
+    output.read_line(&mut answer).unwrap();
+    assert!(answer.starts_with("{\"allowed\":true"), "{answer}");
+    assert_ne!(redis.ask("DBSIZE"), ":0", "there are keys while it goes on");
+    redis.kill();
+    writeln!(input, "{}", ask("plan", "free")).unwrap();
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("error: line 2: the store has no answer"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("are left in Redis"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_replay_that_is_interrupted_leaves_no_keys() {
+    let redis = Redis::start();
+    let folder = folder();
+    let mut command = folder.command(&["replay", "--rules", "a.yaml", "--store", &redis.url()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut answer = String::new();
+    writeln!(input, "{}", ask("plan", "free")).unwrap();
+    output.read_line(&mut answer).unwrap();
+    assert_ne!(redis.ask("DBSIZE"), ":0", "there are keys while it goes on");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(redis.ask("DBSIZE"), ":0");
 }
 
 #[test]

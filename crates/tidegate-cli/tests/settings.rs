@@ -58,6 +58,13 @@ fn secrets_are_not_printed() {
         let output = config(&["--format", format, "--admin-token", "hunter2"], &[]);
         let printed = text(&output.stdout);
         assert!(printed.contains("(secret)") && !printed.contains("hunter2"), "{printed}");
+        for url in
+            ["redis://me:hunter2@host/1", "redis+cluster://:hunter2@a,b", "rodeos://hunter2@h"]
+        {
+            let output = config(&["--format", format, "--store", url], &[]);
+            let printed = text(&output.stdout) + &text(&output.stderr);
+            assert!(printed.contains("://(secret)@") && !printed.contains("hunter2"), "{printed}");
+        }
     }
 }
 
@@ -85,13 +92,83 @@ fn lyfts_variables_mean_what_they_mean_there() {
     assert_eq!(one(&settings, "near_limit_ratio").0, "0.5");
     assert_eq!(one(&settings, "log_level").0, "warn");
     assert_eq!(one(&settings, "merge_domains").0, "true");
-    let told = text(&config(&[], &variables).stderr);
-    assert!(told.contains("note: REDIS_URL is not used"), "{told}");
+    assert_eq!(one(&settings, "store").0, "redis://redis:6379");
 
     let ours = [&variables[..], &[("TIDEGATE_GRPC", "127.0.0.1:1")]].concat();
     assert_eq!(one(&json(&[], &ours), "grpc"), ("127.0.0.1:1", "TIDEGATE_GRPC"));
     let with_socket = [&variables[..], &[("GRPC_UDS", "/run/grpc")]].concat();
     assert_eq!(one(&json(&[], &with_socket), "grpc").0, "unix:/run/grpc");
+}
+
+#[test]
+fn lyfts_variables_of_redis_mean_what_they_mean_there() {
+    let root = ("RUNTIME_ROOT", "/data");
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [(&'a str, &'a str)]);
+    let cases: [Case<'_>; 6] = [
+        (&[], &[("store", "memory"), ("store_prefix", "tg"), ("denial_cache", "true")]),
+        (
+            &[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", "r:1"), ("REDIS_TLS", "true")],
+            &[("store", "rediss://r:1")],
+        ),
+        (
+            &[("REDIS_URL", "/run/redis.sock"), ("LOCAL_CACHE_SIZE_IN_BYTES", "0")],
+            &[("store", "redis+unix:///run/redis.sock"), ("denial_cache", "false")],
+        ),
+        (
+            &[("REDIS_TYPE", "CLUSTER"), ("REDIS_URL", "a:1,b:2"), ("REDIS_AUTH", "hunter2")],
+            &[
+                ("store", "redis+cluster://a:1,b:2"),
+                ("store_username", "-"),
+                ("store_password", "(secret)"),
+            ],
+        ),
+        (
+            &[
+                ("REDIS_TYPE", "sentinel"),
+                ("REDIS_URL", "mymaster,s1:26379,s2:26379"),
+                ("REDIS_AUTH", "me:hunter2"),
+                ("REDIS_SENTINEL_AUTH", "you:hunter3"),
+                ("CACHE_KEY_PREFIX", "prod"),
+            ],
+            &[
+                ("store", "redis+sentinel://s1:26379,s2:26379/mymaster"),
+                ("store_username", "me"),
+                ("store_password", "(secret)"),
+                ("sentinel_username", "you"),
+                ("sentinel_password", "(secret)"),
+                ("store_prefix", "prod"),
+            ],
+        ),
+        (
+            &[
+                ("REDIS_URL", "r:1"),
+                ("REDIS_TLS_CACERT", "/ca"),
+                ("REDIS_TLS_CLIENT_CERT", "/cert"),
+                ("REDIS_TLS_CLIENT_KEY", "/key"),
+                ("LOCAL_CACHE_SIZE_IN_BYTES", "1000"),
+            ],
+            &[
+                ("store_tls_ca", "/ca"),
+                ("store_tls_cert", "/cert"),
+                ("store_tls_key", "/key"),
+                ("denial_cache", "true"),
+            ],
+        ),
+    ];
+    for (variables, wanted) in cases {
+        let settings = json(&[], &[&[root], variables].concat());
+        for (name, value) in wanted {
+            assert_eq!(one(&settings, name).0, *value, "{variables:?}");
+        }
+    }
+    let unused = [root, ("REDIS_URL", "r:1"), ("REDIS_PERSECOND", "true"), ("REDIS_TIMEOUT", "1s")];
+    let told = text(&config(&[], &unused).stderr);
+    assert!(told.contains("note: REDIS_PERSECOND is not used: limits per second"), "{told}");
+    assert!(told.contains("note: REDIS_TIMEOUT is not used: it is about connecting"), "{told}");
+    let memcache = config(&[], &[root, ("BACKEND_TYPE", "memcache")]);
+    let told = text(&memcache.stderr);
+    assert_eq!(memcache.status.code(), Some(2), "{told}");
+    assert!(told.contains("`memcache` is not a store: there is none in Memcached"), "{told}");
 }
 
 #[test]

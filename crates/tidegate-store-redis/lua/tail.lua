@@ -101,12 +101,12 @@ for index = 1, count do
   else
     next_key = next_key + 1
   end
-  groups, pos = unpack('<B', args, pos)
+  groups, pos = unpack('<H', args, pos)
   p.groups = {}
   for place = 1, groups do p.groups[place], pos = unpack('<H', args, pos) end
   if op == GIVE_BACK or op == UNDO then
     local takings
-    takings, pos = unpack('<B', args, pos)
+    takings, pos = unpack('<H', args, pos)
     p.takings = {}
     for place = 1, takings do p.takings[place], pos = algorithm.taking(pos) end
   end

@@ -48,6 +48,7 @@ use view::View;
 /// The commands that connections need by themselves, for an ACL: `AUTH` is always allowed; `SELECT`
 /// is used with a database other than 0, `ROLE` with Sentinels, `ASKING` and `CLUSTER SLOTS` in a
 /// cluster. At Sentinels: `AUTH`, `CLIENT SETNAME`, `SENTINEL GET-MASTER-ADDR-BY-NAME`.
+#[cfg(test)]
 pub(crate) const COMMANDS: &[&str] =
     &["auth", "select", "client|setname", "role", "script|load", "cluster|slots", "asking"];
 

@@ -40,7 +40,8 @@ pub(crate) fn put_decimal(out: &mut Vec<u8>, mut number: usize) {
     out.extend_from_slice(&digits[from..]);
 }
 
-fn decimal_len(number: usize) -> usize {
+/// How many digits that are.
+pub(crate) fn decimal_len(number: usize) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use crate::client::Command;
-use crate::key::{name_in_slot, put_decimal};
+use crate::key::{decimal_len, name_in_slot, put_decimal};
 
 /// The whole script, one file per algorithm.
 pub(crate) const SCRIPT: &str = concat!(
@@ -55,9 +55,9 @@ pub(crate) fn begin(keys: usize, capacity: usize) -> Vec<u8> {
     out.extend_from_slice(b"\r\n$7\r\nEVALSHA\r\n$40\r\n");
     out.extend_from_slice(SHA.as_bytes());
     out.extend_from_slice(b"\r\n");
-    let mut number = Vec::with_capacity(8);
-    put_decimal(&mut number, keys);
-    put_argument(&mut out, &number);
+    begin_argument(&mut out, decimal_len(keys));
+    put_decimal(&mut out, keys);
+    end_argument(&mut out);
     out
 }
 

@@ -115,6 +115,14 @@ pub enum RedisError {
     /// The limit was registered with another store.
     #[error("the limit `{0}` is not this store's")]
     Foreign(String),
+    /// A call counts more keys than a script can look at.
+    #[error("the request is counted by {keys} keys; the most is {max}")]
+    TooManyKeys {
+        /// How many there are.
+        keys: usize,
+        /// How many there may be.
+        max: usize,
+    },
     /// Others kept changing the same key.
     #[error("a key changed too often to be carried over to its new limit")]
     Contended,
@@ -347,7 +355,9 @@ impl Inner {
         answers: &mut [Answer],
         error: RedisError,
     ) -> Result<Outcome, RedisError> {
-        if self.is_strict {
+        // A call that cannot be asked at all is no reason to let it pass.
+        let is_callers = matches!(error, RedisError::TooManyKeys { .. } | RedisError::Foreign(_));
+        if self.is_strict || is_callers {
             return Err(error);
         }
         Ok(self.fallback.answer(call, answers, |limit| serial_of(limit).unwrap_or(u64::MAX)))

@@ -1,4 +1,5 @@
 //! The suite that every store has to pass, on real servers.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
 
 mod support;
 

@@ -3,6 +3,7 @@
 //!
 //! `TIDEGATE_HISTORIES` says how many histories to play instead of a few; `TIDEGATE_SEED` which to
 //! begin with.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
 
 mod support;
 
@@ -33,7 +34,7 @@ impl Random {
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound.max(1)) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(bound.max(1))) >> 64) as u64
     }
 
     fn one_in(&mut self, n: u64) -> bool {
@@ -88,6 +89,7 @@ fn variants(rate: Rate, random: &mut Random) -> Vec<LimitSpec> {
         Limit::warm_up(rate, span).cold_factor(2 + random.below(9)),
         Limit::token_bucket(rate).soft(30, span),
         Limit::token_bucket(rate).refill(Refill::Interval).soft(50, span),
+        Limit::token_bucket(rate).burst(burst).initial(burst / 2).soft(30, span),
         Limit::fixed_window(rate).soft(20, span),
         Limit::sliding_counter(rate).soft(40, span),
         Limit::sliding_counter(rate).compare(Compare::Exact).soft(40, span),
@@ -117,6 +119,8 @@ struct Both<'a> {
     now: u64,
     latest: u64,
     period: u64,
+    /// How long the last refusal said to wait, in microseconds.
+    wait: Option<u64>,
     /// When each key will be spent: a store may have dropped it from then on, so that a clock
     /// that goes back to before may find it, or not.
     spent_at: HashMap<(usize, usize), Option<u64>>,
@@ -163,6 +167,7 @@ impl<'a> Both<'a> {
             now: start + 1_000_000,
             latest: 0,
             period: (rate.period.as_micros() as u64).max(2),
+            wait: None,
             spent_at: HashMap::new(),
             taken: Vec::new(),
             reservations: HashMap::new(),
@@ -188,15 +193,21 @@ impl<'a> Both<'a> {
 
     fn let_time_pass(&mut self) {
         let (random, period) = (&mut self.random, self.period);
-        match random.below(16) {
+        match random.below(18) {
             0..=5 => {}
             6..=8 => self.now += random.below(period / 50 + 2),
             9..=10 => self.now += random.below(period),
             11 => self.now += period - 1 + random.below(3),
             12 => self.now += random.below(4 * period),
-            13 => self.now += 1,
-            14 => self.now -= random.below(period / 10 + 2).min(self.now),
-            _ => self.now -= random.below(3 * period).min(self.now),
+            13 if self.wait.is_none() => self.now += 1,
+            // Just in time, or a microsecond early: where numbers are nearest to each other.
+            13..=15 if self.wait.is_some() => {
+                let wait = self.wait.take().unwrap_or(0);
+                self.now += wait.saturating_sub(random.below(2));
+            }
+            16 => self.now -= random.below(period / 10 + 2).min(self.now),
+            17 => self.now -= random.below(3 * period).min(self.now),
+            _ => self.now += 1,
         }
         // Far enough from where microseconds in doubles end.
         self.now = self.now.min(5_400_000_000_000_000);
@@ -308,6 +319,11 @@ impl<'a> Both<'a> {
 
     fn remember(&mut self, picks: &[Pick], found: &[Answer]) {
         self.compared += 1;
+        let waits = found.iter().filter(|answer| !answer.decision.allowed);
+        let waits = waits.filter_map(|answer| answer.decision.retry.after());
+        let wait = waits.map(|wait| wait.as_nanos().div_ceil(1000) as u64).max();
+        // A wait of years would leave everything else behind.
+        self.wait = wait.filter(|wait| *wait < 20 * self.period);
         for (pick, answer) in picks.iter().zip(found) {
             let spent = answer.decision.reset_after;
             let spent = spent.map(|reset| self.now + reset.as_nanos().div_ceil(1000) as u64);
@@ -409,14 +425,18 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn memory_and_redis_answer_the_same() {
-    let server = Server::redis();
+async fn open(server: &Server) -> RedisStore {
     let mut options = RedisOptions::new(server.url().parse().unwrap());
     options.time = TimeSource::Caller;
     options.strict = true;
     options.deadline = Duration::from_secs(5);
-    let store = RedisStore::open(options).await.unwrap();
+    RedisStore::open(options).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_and_redis_answer_the_same() {
+    let server = Server::redis();
+    let store = open(&server).await;
     let first = number("TIDEGATE_SEED").unwrap_or(1);
     let count = number("TIDEGATE_HISTORIES").unwrap_or(60);
     println!("seeds {first} to {}", first + count - 1);
@@ -428,4 +448,106 @@ async fn memory_and_redis_answer_the_same() {
     }
     println!("{compared} calls compared");
     assert_eq!(store.stats().disagreements, 0);
+}
+
+/// Long logs, whose beginning is cut off now and then, and whose running totals begin anew before they
+/// pass 2^53: here they are pushed there.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_logs_stay_exact() {
+    let server = Server::redis();
+    let store = open(&server).await;
+    for (seed, spec) in [
+        (1, Limit::sliding_log(Rate::new(300, Duration::from_secs(10)))),
+        (2, Limit::sliding_log(Rate::new(400, Duration::from_secs(10))).count_rejected()),
+    ] {
+        let mut both = Both::new(u64::MAX - seed, &store);
+        let id = format!("long log {seed}");
+        let limit = spec.build().unwrap();
+        let redis = store.register(&id, limit.clone(), Inherit::Used).unwrap();
+        both.limits = vec![[both.memory.register(&id, limit, Inherit::Used).unwrap(), redis]];
+        let pick = [Pick { limit: 0, key: 0, factor: 1, mode: Mode::Enforce }];
+        for step in 0..4000 {
+            both.step = step;
+            both.now += both.random.below(60_000);
+            let cost = 1 + both.random.below(3);
+            match both.random.below(12) {
+                0 => both.ask(&pick, Op::Refund, cost, 0).await,
+                1 if both.is_certain(&pick) => both.give_back().await,
+                2 => both.ask(&pick, Op::Peek, 50, 0).await,
+                _ => both.ask(&pick, Op::Check, cost, 0).await,
+            }
+            if step == 500 {
+                push_totals(&server, &both.keys[0], &id);
+            }
+        }
+    }
+    assert_eq!(store.stats().disagreements, 0);
+}
+
+/// Products of a count and a time that pass 2^53 are compared in full: here they differ by one from a
+/// multiple of the window, which doubles take for that multiple.
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_are_exact_where_products_are_large() {
+    let server = Server::redis();
+    let store = open(&server).await;
+    let rate = Rate::new(u64::from(u32::MAX), 400 * DAY);
+    let length = 400 * 86_400_000_000_u64;
+    for compare in [Compare::Floor, Compare::Exact] {
+        let mut both = Both::new(u64::MAX - 9, &store);
+        let limit = Limit::sliding_counter(rate).compare(compare).build().unwrap();
+        let id = format!("large {compare:?}");
+        let redis = store.register(&id, limit.clone(), Inherit::Used).unwrap();
+        both.limits = vec![[both.memory.register(&id, limit, Inherit::Used).unwrap(), redis]];
+        for trial in 0..300 {
+            both.step = trial;
+            both.keys = vec![format!("{compare:?} {trial}").into_bytes()];
+            let pick = [Pick { limit: 0, key: 0, factor: 1, mode: Mode::Enforce }];
+            // A previous count, and the time left for which their product is 1 beyond whole windows.
+            let previous = 4_294_967_291 - 2 * both.random.below(1 << 30);
+            let Some(inverse) = inverse(previous, length) else { continue };
+            for left in [inverse, length - inverse] {
+                let start = 20 * length;
+                let room = (u128::from(previous) * u128::from(left) / u128::from(length)) as u64;
+                both.now = start - length;
+                both.ask(&pick, Op::Reset, 0, 0).await;
+                both.ask(&pick, Op::Check, previous, 0).await;
+                both.now = start + length - left;
+                for cost in [room.saturating_sub(1), room, room + 1, room + 2] {
+                    let cost = u64::from(u32::MAX) - cost;
+                    both.ask(&pick, Op::Peek, cost, 0).await;
+                }
+            }
+        }
+    }
+    assert_eq!(store.stats().disagreements, 0);
+}
+
+/// What `a` has to be multiplied by to be one more than a multiple of `of`.
+fn inverse(a: u64, of: u64) -> Option<u64> {
+    let (mut r, mut next_r) = (i128::from(of), i128::from(a % of));
+    let (mut t, mut next_t) = (0i128, 1i128);
+    while next_r != 0 {
+        let quotient = r / next_r;
+        (r, next_r) = (next_r, r - quotient * next_r);
+        (t, next_t) = (next_t, t - quotient * next_t);
+    }
+    (r == 1).then(|| t.rem_euclid(i128::from(of)) as u64)
+}
+
+/// Adds nearly 2^53 to all running totals of a log.
+fn push_totals(server: &Server, key: &[u8], id: &str) {
+    let name = format!("tg1:{{{}:{}}}s{id}", key.len(), String::from_utf8_lossy(key));
+    let script = "local v = redis.call('GET', KEYS[1]) \
+        local base = 2 + string.byte(v, 2) \
+        local out = { string.sub(v, 1, base) } \
+        local h, b, c, n, t, e, pos = struct.unpack('<dddddd', v, base + 1) \
+        out[2] = struct.pack('<dddddd', h, b + (2^53 - 3000), c, n, t + (2^53 - 3000), e) \
+        while pos <= #v do \
+            local at, total \
+            at, total, pos = struct.unpack('<dd', v, pos) \
+            out[#out + 1] = struct.pack('<dd', at, total + (2^53 - 3000)) \
+        end \
+        redis.call('SET', KEYS[1], table.concat(out)) \
+        return 'OK'";
+    assert_eq!(server.ask(&["EVAL", script, "1", &name]), "OK");
 }

@@ -1,4 +1,5 @@
 //! What is in Redis by its own clock: names, lifetimes, and nothing that stays.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
 
 mod support;
 
@@ -10,7 +11,7 @@ use std::time::Duration;
 use support::Server;
 use tidegate_core::{Inherit, Limit, LimitSpec, Rate, Refill, Timestamp};
 use tidegate_store::{Answer, Call, Item, Op, Registered, Store};
-use tidegate_store_redis::{RedisOptions, RedisStore};
+use tidegate_store_redis::{RedisError, RedisOptions, RedisStore};
 
 /// A plain connection, to see what the store does.
 struct Redis(BufReader<TcpStream>);
@@ -252,4 +253,24 @@ fn calls(redis: &mut Redis) -> u64 {
     let stats = String::from_utf8(redis.ask(&[b"INFO", b"commandstats"]).remove(0)).unwrap();
     let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
     line.unwrap().split(',').next().unwrap().parse().unwrap()
+}
+
+/// What a newer version wrote is an error, and stays as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn newer_formats_are_left_alone() {
+    let server = Server::redis();
+    let store = open(&server).await;
+    let mut redis = Redis::open(&server);
+    for (name, spec) in specs() {
+        let limit = register(&store, name, spec);
+        let key = format!("tg1:{{3:key}}s{name}").into_bytes();
+        redis.ask(&[b"SET", &key, b"\x02something else"]);
+        let items = [Item::new(b"key", &limit)];
+        for op in [Op::Check, Op::Peek, Op::UpTo, Op::Force, Op::Refund, Op::Reset] {
+            let call = Call::new(op, &items, 1, Timestamp::ZERO);
+            let found = store.apply(&call, &mut [Answer::default()]).await;
+            assert_eq!(found, Err(RedisError::Newer(2)), "{name}, {op:?}");
+        }
+        assert_eq!(redis.ask(&[b"GET", &key]), [b"\x02something else"]);
+    }
 }

@@ -1,4 +1,5 @@
 //! The store as a whole on a real Redis: shared by several, refusals remembered, Redis gone and back.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod support;
 
@@ -291,4 +292,21 @@ async fn notes_reach_everybody_and_end() {
     assert!(two.remove_note(b"a").await.unwrap());
     assert!(!one.remove_note(b"a").await.unwrap());
     assert_eq!(one.notes().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_request_may_have_many_keys_but_not_any_number() {
+    let server = Server::redis();
+    let store = open(&server).await;
+    let limit = register(&store, "limit", Limit::per_day(1));
+    let keys: Vec<String> = (0..2_001).map(|number| format!("key {number}")).collect();
+    let items: Vec<_> = keys.iter().map(|key| Item::new(key.as_bytes(), &limit)).collect();
+    assert!(ask(&store, Op::Check, &items[1..], 1).await.0.allowed);
+    let (outcome, decisions) = ask(&store, Op::Check, &items[1..], 1).await;
+    assert!(!outcome.allowed && decisions.iter().all(|decision| !decision.allowed));
+    ask(&store, Op::Reset, &items[1..], 1).await;
+    assert!(ask(&store, Op::Check, &items[1..], 1).await.0.allowed);
+    let mut answers = vec![Answer::default(); items.len()];
+    let error = store.apply(&Call::new(Op::Check, &items, 1, NOW), &mut answers).await.unwrap_err();
+    assert_eq!(error.to_string(), "the request is counted by 2001 keys; the most is 2000");
 }

@@ -1,16 +1,50 @@
-//! The memory of the service, and what of it outlives the process.
+//! Where the service counts, and what of its memory outlives the process.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tidegate::{Clock as _, MemoryStore, SnapshotError};
-use tidegate_server::{Limits, ServiceClock};
+use tidegate_server::{AnyStore, Limits, ServiceClock};
+use tidegate_store_redis::RedisStore;
 use tracing::{info, warn};
 
 use crate::failure::{Failure, chain};
-use crate::settings::Typed;
+use crate::settings::{StoreChoice, Typed};
+
+/// How long Redis may take to be there before somebody is told.
+const REDIS_START_MAX: Duration = Duration::from_secs(1);
+
+/// The store that was chosen.
+pub(super) async fn open(typed: &Typed, clock: &ServiceClock) -> Result<AnyStore, Failure> {
+    let options = match &typed.store {
+        StoreChoice::Memory => return open_memory(typed, clock).map(AnyStore::from),
+        StoreChoice::Redis(options, _) => (**options).clone(),
+    };
+    if typed.snapshot.is_some() {
+        warn!("no snapshot is written: Redis keeps the counts");
+    }
+    let opened = RedisStore::open(options).await;
+    opened.map(AnyStore::from).map_err(|error| Failure::new(chain(&error)))
+}
+
+/// Tells if Redis is not there when the service begins. It serves all the same, each rule as its
+/// `on_store_error` says.
+pub(super) fn look_out(limits: &Limits) {
+    let AnyStore::Redis(store) = limits.store() else { return };
+    let store = store.clone();
+    tokio::spawn(async move {
+        if !store.wait_ready(REDIS_START_MAX).await {
+            let why = store.stats().down_because.unwrap_or_default();
+            warn!(
+                why,
+                "Redis does not answer; until it does, each rule's `on_store_error` decides"
+            );
+        }
+    });
+}
 
 /// An empty store, or one with what was kept of the last.
-pub(super) fn open(typed: &Typed, clock: &ServiceClock) -> Result<MemoryStore, Failure> {
+fn open_memory(typed: &Typed, clock: &ServiceClock) -> Result<MemoryStore, Failure> {
     let builder = MemoryStore::builder().max_keys(typed.max_keys).on_full(typed.on_full);
     let Some(path) = &typed.snapshot else { return Ok(builder.build()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

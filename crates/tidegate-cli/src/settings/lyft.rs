@@ -27,9 +27,22 @@ pub(crate) fn is_lyft(environment: &Environment) -> bool {
 
 /// Variables that change nothing here, though those who set them may think so: with what to do.
 pub(crate) const UNUSED: &[(&str, &str)] = &[
-    ("REDIS_URL", "counts are kept in memory, so that no Redis is needed for one machine"),
-    ("REDIS_PERSECOND_URL", "counts are kept in memory"),
-    ("MEMCACHE_HOST_PORT", "counts are kept in memory"),
+    ("REDIS_PERSECOND", "limits per second are in the same Redis as all others"),
+    ("REDIS_PERSECOND_URL", "limits per second are in the same Redis as all others"),
+    ("REDIS_TIMEOUT", "it is about connecting; `store_timeout` is how long a decision may take"),
+    ("REDIS_POOL_SIZE", "requests share a connection"),
+    (
+        "REDIS_PIPELINE_WINDOW",
+        "what is to be sent is sent at once, together with what else there is",
+    ),
+    ("REDIS_PIPELINE_LIMIT", "`store_in_flight` bounds what waits for replies"),
+    (
+        "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
+        "the name is always verified; the URL may name the host as its certificate does",
+    ),
+    ("EXPIRATION_JITTER_MAX_SECONDS", "keys end when they are spent"),
+    ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "a refused request consumes nothing"),
+    ("MEMCACHE_HOST_PORT", "there is no store in Memcached"),
     ("CONFIG_TYPE", "rules come from files"),
     ("STATSD_HOST", "metrics are for Prometheus to fetch, at /metrics"),
     ("TRACING_ENABLED", "there are no traces yet"),
@@ -46,6 +59,48 @@ pub(crate) const MAPPED: &[Mapped] = &[
             path.push(environment.get("RUNTIME_SUBDIRECTORY").unwrap_or_default());
             path.push(environment.get("RUNTIME_APPDIRECTORY").unwrap_or("config"));
             Some(path.display().to_string())
+        },
+    },
+    Mapped {
+        setting: "store",
+        variables: "BACKEND_TYPE (`memcache` is an error)",
+        read: |environment| environment.owned("BACKEND_TYPE").filter(|kind| kind == "memcache"),
+    },
+    Mapped {
+        setting: "store",
+        variables: "REDIS_URL with REDIS_TYPE, REDIS_SOCKET_TYPE, REDIS_TLS",
+        read: redis_url,
+    },
+    same("store_prefix", "CACHE_KEY_PREFIX", |e| e.owned("CACHE_KEY_PREFIX")),
+    Mapped {
+        setting: "store_username",
+        variables: "REDIS_AUTH (what stands before `:`)",
+        read: |environment| Some(user_of(environment.get("REDIS_AUTH")?)?.to_owned()),
+    },
+    Mapped {
+        setting: "store_password",
+        variables: "REDIS_AUTH",
+        read: |environment| Some(password_of(environment.get("REDIS_AUTH")?).to_owned()),
+    },
+    same("store_tls_ca", "REDIS_TLS_CACERT", |e| e.owned("REDIS_TLS_CACERT")),
+    same("store_tls_cert", "REDIS_TLS_CLIENT_CERT", |e| e.owned("REDIS_TLS_CLIENT_CERT")),
+    same("store_tls_key", "REDIS_TLS_CLIENT_KEY", |e| e.owned("REDIS_TLS_CLIENT_KEY")),
+    Mapped {
+        setting: "sentinel_username",
+        variables: "REDIS_SENTINEL_AUTH (what stands before `:`)",
+        read: |environment| Some(user_of(environment.get("REDIS_SENTINEL_AUTH")?)?.to_owned()),
+    },
+    Mapped {
+        setting: "sentinel_password",
+        variables: "REDIS_SENTINEL_AUTH",
+        read: |environment| Some(password_of(environment.get("REDIS_SENTINEL_AUTH")?).to_owned()),
+    },
+    Mapped {
+        setting: "denial_cache",
+        variables: "LOCAL_CACHE_SIZE_IN_BYTES (0 turns it off)",
+        read: |environment| {
+            let size = environment.get("LOCAL_CACHE_SIZE_IN_BYTES")?;
+            Some((size != "0").to_string())
         },
     },
     Mapped {
@@ -124,6 +179,35 @@ fn address(environment: &Environment, host: &str, port: &str, default: &str) -> 
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),
     }
+}
+
+/// The URL that says what Lyft's variables say of Redis.
+fn redis_url(environment: &Environment) -> Option<String> {
+    let place = environment.get("REDIS_URL")?;
+    let has_tls = environment.get("REDIS_TLS").is_some_and(|value| value == "true");
+    let scheme = if has_tls { "rediss" } else { "redis" };
+    let kind = environment.get("REDIS_TYPE").unwrap_or("single").to_lowercase();
+    let socket = environment.get("REDIS_SOCKET_TYPE").unwrap_or_default().to_lowercase();
+    Some(match &*kind {
+        "cluster" => format!("{scheme}+cluster://{place}"),
+        "sentinel" => {
+            let (master, sentinels) = place.split_once(',').unwrap_or((place, ""));
+            format!("{scheme}+sentinel://{sentinels}/{master}")
+        }
+        // A path is one whatever is said of it; not to say it means a path there.
+        _ if place.starts_with('/') || socket == "unix" => format!("redis+unix://{place}"),
+        _ => format!("{scheme}://{place}"),
+    })
+}
+
+/// The user of `user:password`.
+fn user_of(auth: &str) -> Option<&str> {
+    auth.split_once(':').map(|(user, _)| user).filter(|user| !user.is_empty())
+}
+
+/// The password of `user:password`, or of nothing but a password.
+fn password_of(auth: &str) -> &str {
+    auth.split_once(':').map_or(auth, |(_, password)| password)
 }
 
 fn tls(environment: &Environment, name: &str) -> Option<String> {

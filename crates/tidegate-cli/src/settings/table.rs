@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     List,
     /// One that is not shown.
     Secret,
+    /// A URL, which is shown without the user and the password that may be in it.
+    Url,
 }
 
 impl Setting {
@@ -63,7 +65,53 @@ const fn secret(name: &'static str, value: &'static str, help: &'static str) -> 
 /// All of them, in the order of help and reference.
 pub(crate) const SETTINGS: &[Setting] = &[
     list("rules", "PATH", "Files and directories with rules; built-in examples if none are given"),
-    one("store", "STORE", "memory", "Where to count: `memory`"),
+    Setting {
+        name: "store",
+        kind: Kind::Url,
+        value: "STORE",
+        default: "memory",
+        help: "Where to count: `memory`, or the URL of Redis or Valkey: `redis://`, `rediss://`, \
+               `redis+unix://`, `redis+sentinel://`, `redis+cluster://`",
+    },
+    one(
+        "store_prefix",
+        "TEXT",
+        "tg",
+        "What keys in Redis begin with; those who share it share limits",
+    ),
+    one(
+        "store_timeout",
+        "DURATION",
+        "10ms",
+        "How long a decision may take before it is made without Redis",
+    ),
+    one(
+        "store_in_flight",
+        "COUNT",
+        "10000",
+        "How many commands may wait for Redis at once, on a connection",
+    ),
+    one("store_username", "NAME", "", "The user at Redis, instead of one in the URL"),
+    secret("store_password", "PASSWORD", "The password at Redis, instead of one in the URL"),
+    one("store_password_file", "PATH", "", "A file with that password"),
+    one(
+        "store_tls_ca",
+        "PATH",
+        "",
+        "Certificates that vouch for Redis (PEM), instead of the system's",
+    ),
+    one("store_tls_cert", "PATH", "", "The certificate to show to Redis (PEM)"),
+    one("store_tls_key", "PATH", "", "Its private key (PEM)"),
+    one("sentinel_username", "NAME", "", "The user at Sentinels"),
+    secret("sentinel_password", "PASSWORD", "The password at Sentinels"),
+    flag("denial_cache", "true", "Remember refusals of Redis for as long as they hold"),
+    one(
+        "denial_cache_max_age",
+        "DURATION",
+        "1s",
+        "For how long at the most: others may give back or reset",
+    ),
+    one("denial_cache_keys", "COUNT", "100000", "Of how many keys refusals are remembered"),
     one(
         "http",
         "ADDR",

@@ -8,6 +8,7 @@ use tidegate::{OnFull, parse_duration};
 use tidegate_server::{Address, Config, HeaderNames, TlsFiles, threads_by_default};
 use tracing::level_filters::LevelFilter;
 
+use super::store::StoreChoice;
 use super::{Resolved, Settings, Source};
 use crate::args::Loading;
 use crate::failure::Failure;
@@ -15,6 +16,7 @@ use crate::failure::Failure;
 /// What the service is to do.
 #[derive(Debug)]
 pub(crate) struct Typed {
+    pub(crate) store: StoreChoice,
     pub(crate) rules: Vec<PathBuf>,
     pub(crate) loading: Loading,
     pub(crate) shadow_mode: bool,
@@ -32,7 +34,6 @@ pub(crate) struct Typed {
 impl Settings {
     /// What they mean, if all of them mean something.
     pub(crate) fn typed(&self) -> Result<Typed, Failure> {
-        self.check_store()?;
         if !self.address("gateway")?.is_off() {
             return Err(wrong(self.get("gateway"), "cannot be served yet")
                 .hint("the gateway is being built; until then it is `off`"));
@@ -72,6 +73,7 @@ impl Settings {
         };
         let on_full = self.word("on_full", &["evict", "deny", "allow"])?;
         Ok(Typed {
+            store: self.store()?,
             rules: self.get("rules").values.iter().map(PathBuf::from).collect(),
             loading,
             shadow_mode: self.flag("shadow_mode")?,
@@ -87,17 +89,8 @@ impl Settings {
         })
     }
 
-    fn text(&self, name: &str) -> Option<&str> {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.get(name).values.first().map(|value| &**value).filter(|value| !value.is_empty())
-    }
-
-    fn check_store(&self) -> Result<(), Failure> {
-        let resolved = self.get("store");
-        match self.text("store") {
-            Some("memory") | None => Ok(()),
-            Some(_) => Err(wrong(resolved, "is not a store that is built in")
-                .hint("`memory` is; Redis is being built")),
-        }
     }
 
     fn address(&self, name: &str) -> Result<Address, Failure> {
@@ -109,19 +102,19 @@ impl Settings {
         })
     }
 
-    fn number<T: FromStr>(&self, name: &str) -> Result<T, Failure> {
+    pub(super) fn number<T: FromStr>(&self, name: &str) -> Result<T, Failure> {
         let text = self.text(name).unwrap_or_default().replace('_', "");
         text.parse().map_err(|_| wrong(self.get(name), "is not a whole number that fits"))
     }
 
-    fn duration(&self, name: &str) -> Result<Duration, Failure> {
+    pub(super) fn duration(&self, name: &str) -> Result<Duration, Failure> {
         parse_duration(self.text(name).unwrap_or_default()).ok_or_else(|| {
             wrong(self.get(name), "is not a duration")
                 .hint("one number and one unit: `500ms`, `10s`, `5m`")
         })
     }
 
-    fn flag(&self, name: &str) -> Result<bool, Failure> {
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Failure> {
         match &*self.text(name).unwrap_or("false").to_lowercase() {
             "true" | "yes" | "on" | "1" | "t" => Ok(true),
             "false" | "no" | "off" | "0" | "f" => Ok(false),
@@ -168,7 +161,7 @@ impl Settings {
     }
 
     /// A secret, as it is or from the file that holds it.
-    fn secret(&self, name: &str) -> Result<Option<String>, Failure> {
+    pub(super) fn secret(&self, name: &str) -> Result<Option<String>, Failure> {
         let file = format!("{name}_file");
         let is_before = self.get(name).source.rank() >= self.get(&file).source.rank();
         let (secret, path) = (self.text(name), self.text(&file));
@@ -209,8 +202,8 @@ impl Settings {
 }
 
 /// A value that cannot be used, with who said it.
-fn wrong(resolved: &Resolved, what: &str) -> Failure {
-    let value = resolved.values.join(",");
+pub(super) fn wrong(resolved: &Resolved, what: &str) -> Failure {
+    let value = resolved.shown().unwrap_or_default();
     let place = match &resolved.source {
         Source::Flag(name) => format!("--{name} `{value}`"),
         Source::Variable(name) => format!("{name}: `{value}`"),

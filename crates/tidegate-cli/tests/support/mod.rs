@@ -7,6 +7,7 @@
     reason = "shared by several test programs, each of which uses a part and may fail"
 )]
 
+pub mod redis;
 pub mod serving;
 
 use std::io::Write;
@@ -139,9 +140,11 @@ impl Rules {
     }
 }
 
-/// Replays lines under the rules of a path.
+/// Replays lines under the rules of a path, in memory and in Redis, which say the same.
 pub fn replay(rules: &str, lines: &str) -> (Vec<Value>, Option<i32>) {
     let output = run(&["replay", "--rules", rules], lines);
+    let again = || command(&["replay", "--rules", rules]);
+    redis::assert_same_in_redis(again, lines.as_bytes(), &output);
     let answers = text(&output.stdout);
     let answers = answers.lines().map(|line| serde_json::from_str(line).unwrap());
     (answers.collect(), output.status.code())

@@ -11,6 +11,9 @@ use crate::terms::{Attached, Terms};
 /// How many parts a call may have before it allocates.
 pub(super) const INLINE: usize = 4;
 
+/// How many keys a call may count: Lua passes on so many values at once, and three for each.
+const PARTS_MAX: usize = 2_000;
+
 /// One key under one limit: all items of a call that count it. The first of them leads.
 pub(super) struct Part<'a> {
     /// The leading item.
@@ -107,7 +110,10 @@ impl<'a> Plan<'a> {
             }
             plan.part_of.push(u32::try_from(place).unwrap_or(u32::MAX));
         }
-        Ok(plan)
+        match plan.parts.len() {
+            0..=PARTS_MAX => Ok(plan),
+            more => Err(RedisError::TooManyKeys { keys: more, max: PARTS_MAX }),
+        }
     }
 
     /// The group of an item; none for one that only watches.

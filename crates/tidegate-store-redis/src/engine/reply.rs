@@ -1,6 +1,7 @@
 //! From replies to what was found of each part.
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 use tidegate_core::{State, Timestamp};
 
 use super::plan::Part;
@@ -27,7 +28,7 @@ pub(super) struct Found {
 /// What the script replied.
 pub(super) enum Told {
     /// What was found of each member.
-    Found(Vec<Found>),
+    Found(SmallVec<[Found; 1]>),
     /// A member is counted under another limit; nothing was done.
     Stale { member: usize, value: Bytes, now: Timestamp },
 }
@@ -74,7 +75,7 @@ pub(super) fn read<'a>(
         return Ok(Told::Stale { member: usize::from(member), value, now });
     }
     let admitted_there = word == 1;
-    let mut all = Vec::with_capacity(parts.len());
+    let mut all = SmallVec::with_capacity(parts.len());
     for part in parts {
         if op == ScriptOp::Reset {
             all.push(Found { fits: true, state: None, now, admitted_there });

@@ -152,10 +152,10 @@ impl Engine {
             out.extend_from_slice(&[terms.kind(), u8::from(part.units > 0)]);
             out.extend_from_slice(&part.attached.fixed);
             terms.put_units(&mut out, part.units, part.windows.as_ref());
-            out.push(part.groups.len() as u8);
+            out.extend_from_slice(&(part.groups.len() as u16).to_le_bytes());
             part.groups.iter().for_each(|group| out.extend_from_slice(&group.to_le_bytes()));
             if matches!(question.op, ScriptOp::GiveBack | ScriptOp::Undo) {
-                out.push(part.takings.len() as u8);
+                out.extend_from_slice(&(part.takings.len() as u16).to_le_bytes());
                 part.takings.iter().for_each(|taken| terms.put_taking(&mut out, taken));
             }
             if let Some(restoring) = question.restoring.get(place) {

@@ -223,7 +223,7 @@ impl Engine {
     async fn stale_or_nothing(&self, part: &Part<'_>, now: Timestamp) -> Result<Told, RedisError> {
         let value = self.dump(part, now).await?.string;
         Ok(match value.is_empty() {
-            true => Told::Found(Vec::new()),
+            true => Told::Found(SmallVec::new()),
             false => Told::Stale { member: 0, value: value.into(), now },
         })
     }

@@ -1,6 +1,8 @@
 //! Real servers for tests: started on free ports, ended with the test.
 #![allow(dead_code, reason = "not every test needs all of it")]
+#![allow(clippy::panic, reason = "a test without its server has failed")]
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -12,25 +14,25 @@ use tempfile::TempDir;
 const START_MAX: Duration = Duration::from_secs(20);
 
 /// A server of one's own, killed when dropped.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
-    pub port: u16,
+    pub(crate) port: u16,
     program: PathBuf,
     dir: TempDir,
 }
 
 impl Server {
     /// A Redis without persistence.
-    pub fn redis() -> Self {
+    pub(crate) fn redis() -> Self {
         Self::start(&PathBuf::from("redis-server"), &[])
     }
 
     /// A Valkey without persistence.
-    pub fn valkey() -> Self {
+    pub(crate) fn valkey() -> Self {
         Self::start(&valkey_path(), &[])
     }
 
-    pub fn start(program: &PathBuf, more: &[&str]) -> Self {
+    pub(crate) fn start(program: &PathBuf, more: &[&str]) -> Self {
         let mut last = String::new();
         // Another process may take the port between being found free and being bound.
         for _ in 0..5 {
@@ -47,19 +49,35 @@ impl Server {
     }
 
     /// Ends it without warning.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it ends");
     }
 
     /// Starts it anew on the same port, with what it has on disk.
-    pub fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.child = spawn(&self.program, self.port, &self.dir, &[]);
         self.wait().expect("it starts again");
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Asks the server for one string.
+    pub(crate) fn ask(&self, words: &[&str]) -> String {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("a connection");
+        let mut stream = BufReader::new(stream);
+        let mut command = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| command += &format!("${}\r\n{word}\r\n", word.len()));
+        stream.get_mut().write_all(command.as_bytes()).expect("the server reads");
+        let mut line = String::new();
+        stream.read_line(&mut line).expect("the server answers");
+        if line.starts_with('$') {
+            line.clear();
+            stream.read_line(&mut line).expect("a string follows");
+        }
+        line.trim_end().trim_start_matches(['+', ':']).to_owned()
     }
 
     fn wait(&mut self) -> Result<(), String> {

@@ -19,11 +19,14 @@ descriptors:
   - { key: log, rate_limit: { requests_per_unit: 5, unit: day, algorithm: sliding_window_log } }
   - { key: counter, rate_limit: { requests_per_unit: 5, unit: day, algorithm: sliding_window_counter } }
   - { key: permits, rate_limit: { requests_per_unit: 5, algorithm: concurrency, lease: 1h } }
+  - { key: forever, rate_limit: { requests_per_unit: 5, algorithm: concurrency, lease: none } }
   - { key: queue, rate_limit: { requests_per_unit: 5, unit: day, algorithm: leaky_bucket, queue: { size: 9 } } }
   - { key: warm, rate_limit: { requests_per_unit: 5, unit: day, algorithm: warm_up, warm_up: { period: 1h } } }
 ";
-const KEYS: [&str; 9] =
-    ["bucket", "interval", "window", "calendar", "log", "counter", "permits", "queue", "warm"];
+const KEYS: [&str; 10] = [
+    "bucket", "interval", "window", "calendar", "log", "counter", "permits", "forever", "queue",
+    "warm",
+];
 
 /// The user as the page has it: `user tidegate on … +evalsha …`.
 fn rule(page: &str, start: &str) -> Vec<String> {
@@ -41,6 +44,8 @@ fn set_user(redis: &Redis, rule: &[String]) {
 
 /// Everything that a service asks of its store.
 fn use_all(services: &Services) {
+    let some: Vec<_> = (0..20).map(|n| body("acl", &[("bucket", &n.to_string())], 1)).collect();
+    services.wait_for_store(&some);
     let ask = |path: &str, body: &str| {
         let (status, answer) = services.all[0].http("POST", path, body);
         let (_, answer) = answer.split_once("\r\n\r\n").unwrap();
@@ -62,10 +67,19 @@ fn use_all(services: &Services) {
         let id = reserved["id"].as_str().unwrap();
         let settled = ask(&format!("/v1/reserve/{id}/settle"), r#"{"cost":1}"#);
         assert_eq!(settled["settled"], true, "{key}");
-        let path = format!("/v1/keys?domain=acl&descriptor={key}=k");
-        let (status, answer) = services.all[0].http("DELETE", &path, "");
-        assert_eq!(status, 200, "{answer}");
+        let keys = |method: &str, what: &str, body: &str| {
+            let path = format!("/v1/keys{what}?domain=acl&descriptor={key}=k");
+            let (status, answer) = services.all[0].http(method, &path, body);
+            assert_eq!(status, 200, "{method} {path}: {answer}");
+        };
+        keys("DELETE", "", "");
+        keys("POST", "/block", r#"{"for":"1h"}"#);
+        keys("DELETE", "/block", "");
     }
+    let mut held: Value = serde_json::from_str(&body("acl", &[("permits", "h")], 1)).unwrap();
+    held["id"] = json!("holder");
+    ask("/v1/check", &held.to_string());
+    ask("/v1/release", &held.to_string());
     let all: Vec<_> = KEYS.iter().map(|key| (*key, "together")).collect();
     ask("/v1/check", &body("acl", &all, 1));
 }
@@ -92,13 +106,20 @@ fn a_user_with_the_documented_commands_can_do_everything_and_needs_each() {
     assert_eq!(unused, [""; 0], "allowed, and nobody has called them");
 }
 
-/// `tidegate replay` removes what it has written.
+/// `tidegate replay` has a time of its own, and removes what it has written.
 fn replay(services: &Services, store: &str) {
-    let line = json!({ "t_ns": 1_800_000_000_000_000_000_u64, "domain": "acl",
-        "descriptors": [[["bucket", "k"]]] });
-    let mut command = services.subcommand("replay", store);
-    command.stdin(std::process::Stdio::piped());
-    let output = crate::support::run_command(command, format!("{line}\n"));
+    let mut lines = String::new();
+    for key in KEYS {
+        let line = json!({ "t_ns": 1_800_000_000_000_000_000_u64, "domain": "acl",
+            "descriptors": [[[key, "k"]]] });
+        lines += &format!("{line}\n");
+    }
+    // Leases that have ended are counted off.
+    let late = json!({ "t_ns": 1_800_004_000_000_000_000_u64, "domain": "acl",
+        "descriptors": [[["permits", "k"]]] });
+    lines += &format!("{late}\n");
+    let command = services.subcommand("replay", store);
+    let output = crate::support::run_command(command, lines);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 

@@ -28,9 +28,8 @@ const REQUESTS: usize = 200;
 fn start(redis: &Redis, flags: &[&str]) -> Services {
     let patient = ["--store-timeout", "20s"];
     let services = Services::start(1, &redis.url(), RULES, &[&patient, flags].concat());
-    // The script is there from now on.
-    let warm = ask(&services, vec![body("calls", &[("one", "warm")], 1)], 1);
-    assert_eq!(warm, [Seen::Allowed(Source::Store)]);
+    // The script is there from then on.
+    services.wait_for_store(&[body("calls", &[("one", "warm")], 1)]);
     services
 }
 

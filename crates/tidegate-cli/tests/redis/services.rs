@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::servers::wait_for;
 use crate::support::Folder;
 use crate::support::serving::{Serving, command};
 
@@ -41,6 +42,18 @@ impl Services {
     /// Where they speak HTTP.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.all.iter().map(|serving| serving.address("http")).collect()
+    }
+
+    /// Waits until every service reaches the keys of these checks.
+    pub(crate) fn wait_for_store(&self, asks: &[String]) {
+        for serving in &self.all {
+            for ask in asks {
+                wait_for("the store is there", || {
+                    let (_, answer) = serving.http("POST", "/v1/peek?status=200", ask);
+                    answer.contains("\"source\":\"store\"").then_some(())
+                });
+            }
+        }
     }
 
     /// What a metric comes to, all of its series and all services together.

@@ -79,6 +79,11 @@ impl Trial {
     pub(super) fn of(services: Services, length: Length) -> Self {
         for serving in &services.all {
             wait_for("the store is there", || is_by_the_store(serving).then_some(()));
+            // Shares are those of as many as are known.
+            let count = services.all.len() as f64;
+            wait_for("each knows of the others", || {
+                (metric(serving, "tidegate_store_nodes") == count).then_some(())
+            });
         }
         let plan = Plan {
             services: services.addresses(),

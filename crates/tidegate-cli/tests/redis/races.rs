@@ -111,6 +111,7 @@ fn assert_all_by_the_store(events: &[Event]) {
 fn race_on(store: &str) {
     let services = Services::start(SERVICES, store, RULES, &PATIENT);
     let asks = asks();
+    services.wait_for_store(&asks);
     let plan = Plan {
         services: services.addresses(),
         asks: asks.clone(),
@@ -186,6 +187,7 @@ fn requests_that_span_slots_take_from_all_or_from_none() {
             body("pairs", &[("user", &values[0]), ("ip", &values[1]), ("plan", &values[2])], 1)
         })
         .collect();
+    services.wait_for_store(&asks);
     let plan = Plan {
         services: services.addresses(),
         asks,

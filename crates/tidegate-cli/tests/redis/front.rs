@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 use crate::servers::{Redis, free_port, wait_for};
-use crate::services::{Services, metric};
+use crate::services::{Services, body, metric};
 use crate::support::serving::PATIENCE;
 
 const RULES: &str = "
@@ -120,6 +120,7 @@ fn get(port: u16, path: &str, header: &str) -> Option<(u16, String)> {
 fn envoy_asks_both_and_lets_exactly_the_limit_through() {
     let redis = Redis::start(&[]);
     let services = Services::start(2, &redis.url(), RULES, &["--store-timeout", "20s"]);
+    services.wait_for_store(&[body("envoy", &[("user", "other")], 1)]);
     let envoy = Envoy::start(&services, upstream());
     let port = envoy.port;
     let clients: Vec<_> = (0..10)

@@ -10,7 +10,8 @@ mod http;
 mod resp;
 mod servers;
 
-use self::child::Child;
+pub(crate) use self::child::Child;
+pub(crate) use self::resp::SCRIPT as GCRA_SCRIPT;
 
 /// A front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +42,12 @@ pub(crate) enum Length {
 }
 
 impl Length {
-    fn rounds(self) -> usize {
+    pub(crate) fn rounds(self) -> usize {
         if self == Self::Full { 9 } else { 1 }
     }
 
     /// Requests of one measurement.
-    fn requests(self) -> usize {
+    pub(crate) fn requests(self) -> usize {
         if self == Self::Full { 100_000 } else { 500 }
     }
 
@@ -92,8 +93,8 @@ pub(crate) fn run(length: Length, parts: &[Part]) {
 }
 
 /// Serves until it is killed.
-pub(crate) fn serve(server: &str) {
-    servers::serve(server);
+pub(crate) fn serve(server: &str, store: Option<&str>) {
+    servers::serve(server, store);
 }
 
 /// Loads a server that somebody else has started, for a profiler to look at.
@@ -169,7 +170,7 @@ fn take_turns(
 }
 
 /// A number that looks drawn, from the one before.
-fn next(state: &mut u64) -> u64 {
+pub(crate) fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
 }

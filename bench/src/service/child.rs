@@ -4,18 +4,27 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// A server that runs until this is dropped.
-pub(super) struct Child {
+pub(crate) struct Child {
     process: std::process::Child,
     /// Where it listens.
-    pub(super) address: String,
+    pub(crate) address: String,
 }
 
 impl Child {
     /// One of ours: this program, told to serve.
-    pub(super) fn serve(server: &str) -> Self {
+    pub(crate) fn serve(server: &str) -> Self {
+        Self::start(&["serve", server])
+    }
+
+    /// Ours with gRPC, and a store to choose.
+    pub(crate) fn fleet(store: &str) -> Self {
+        Self::start(&["serve", "tidegate-grpc", store])
+    }
+
+    fn start(arguments: &[&str]) -> Self {
         let program = std::env::current_exe().expect("the program that runs");
         let mut command = Command::new(program);
-        command.args(["serve", server]).stdout(Stdio::piped());
+        command.args(arguments).stdout(Stdio::piped());
         let mut process = command.spawn().expect("the server starts");
         let mut address = String::new();
         let stdout = process.stdout.take().expect("its output");
@@ -24,7 +33,7 @@ impl Child {
     }
 
     /// A Redis that keeps nothing.
-    pub(super) fn redis() -> Self {
+    pub(crate) fn redis() -> Self {
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = free.local_addr().expect("its address");
         drop(free);
@@ -40,7 +49,7 @@ impl Child {
     }
 
     /// The seconds of CPU that it has used, in user space and in the kernel.
-    pub(super) fn cpu_seconds(&self) -> f64 {
+    pub(crate) fn cpu_seconds(&self) -> f64 {
         let path = format!("/proc/{}/stat", self.process.id());
         let stat = std::fs::read_to_string(path).expect("the process is there");
         let (_, rest) = stat.rsplit_once(") ").expect("its name");
@@ -50,7 +59,7 @@ impl Child {
     }
 
     /// The port that it listens at.
-    pub(super) fn port(&self) -> &str {
+    pub(crate) fn port(&self) -> &str {
         self.address.rsplit_once(':').map_or("", |(_, port)| port)
     }
 }

@@ -7,7 +7,7 @@ use super::{Child, Length, Measured, Row, print};
 const CONNECTIONS: &str = "50";
 
 /// GCRA as people write it for Redis: one key, times in microseconds.
-const SCRIPT: &str = "
+pub(crate) const SCRIPT: &str = "
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
 local interval, capacity = tonumber(ARGV[1]), tonumber(ARGV[2])

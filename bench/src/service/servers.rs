@@ -1,6 +1,7 @@
 //! The servers that are measured: ours, and those that only answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -12,7 +13,10 @@ use tidegate_proto::{
     Code, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, RateLimitService,
     RateLimitServiceServer, Unit,
 };
-use tidegate_server::{Address, Config, Server, Service, ServiceClock, threads_by_default};
+use tidegate_server::{
+    Address, AnyStore, Config, Server, Service, ServiceClock, threads_by_default,
+};
+use tidegate_store_redis::{RedisOptions, RedisStore};
 use tokio::net::TcpListener;
 
 /// Limits that nobody reaches: what is measured is the way, not the refusal.
@@ -21,16 +25,20 @@ domain: bench
 descriptors:
   - key: user
     rate_limit: { requests_per_unit: 4000000000, unit: hour }
+  - { key: ip, rate_limit: { requests_per_unit: 4000000000, unit: hour, algorithm: token_bucket } }
+  - { key: plan, rate_limit: { requests_per_unit: 4000000000, unit: day, algorithm: gcra } }
+  - { key: path, rate_limit: { requests_per_unit: 4000000000, unit: hour, algorithm: sliding_window_counter } }
+  - { key: host, rate_limit: { requests_per_unit: 4000000000, unit: day, algorithm: leaky_bucket } }
 ";
 
 /// Serves until the process is killed.
-pub(super) fn serve(server: &str) {
+pub(super) fn serve(server: &str, store: Option<&str>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         match server {
-            "tidegate-grpc" => tidegate(|config, any| config.grpc = any).await,
-            "tidegate-http" => tidegate(|config, any| config.http = any).await,
-            "tidegate-resp" => tidegate(|config, any| config.resp = any).await,
+            "tidegate-grpc" => tidegate(store, |config, any| config.grpc = any).await,
+            "tidegate-http" => tidegate(store, |config, any| config.http = any).await,
+            "tidegate-resp" => tidegate(store, |config, any| config.resp = any).await,
             "tonic" => tonic().await,
             "axum" => axum(false).await,
             "axum-headers" => axum(true).await,
@@ -39,11 +47,24 @@ pub(super) fn serve(server: &str) {
     });
 }
 
-async fn tidegate(choose: impl FnOnce(&mut Config, Address)) {
+/// In memory, or in the Redis of a URL.
+async fn open(store: Option<&str>) -> AnyStore {
+    let Some(url) = store.filter(|store| *store != "memory") else {
+        return MemoryStore::new().into();
+    };
+    let mut options = RedisOptions::new(url.parse().expect("the URL of a Redis"));
+    // All decisions are Redis's, however busy the machine is: those without it cost less.
+    options.deadline = Duration::from_secs(5);
+    let store = RedisStore::open(options).await.expect("a store");
+    assert!(store.wait_ready(Duration::from_secs(10)).await, "Redis does not answer");
+    store.into()
+}
+
+async fn tidegate(store: Option<&str>, choose: impl FnOnce(&mut Config, Address)) {
     let loaded = Rules::load(&[File { name: "bench.yaml", text: RULES }], &Options::default());
     let rules = loaded.rules.expect("good rules");
-    let (store, clock) = (MemoryStore::new(), ServiceClock::system());
-    let limiter = RuleLimiter::build(store.into(), clock, rules, Modes::default());
+    let (store, clock) = (open(store).await, ServiceClock::system());
+    let limiter = RuleLimiter::build(store, clock, rules, Modes::default());
     let service = Service::new(limiter.expect("rules that can be enforced"), 0.8);
     let mut config = Config::default();
     // As `tidegate serve` does.

@@ -99,7 +99,7 @@ fn capture(address: &str, spec: &LimitSpec) -> Vec<Vec<u8>> {
     options.deadline = std::time::Duration::from_secs(5);
     let store = runtime.block_on(RedisStore::open(options)).expect("a store");
     assert!(runtime.block_on(store.wait_ready(std::time::Duration::from_secs(5))), "Redis answers");
-    let limit = spec.clone().build().expect("a possible limit");
+    let limit = spec.build().expect("a possible limit");
     let handle = store.register("bench", limit, Inherit::Used).expect("a limit that fits");
     let key = format!("user{PLACE}");
     let items = [Item::new(key.as_bytes(), &handle)];

@@ -159,9 +159,10 @@ impl Resolved {
 pub(crate) fn without_credentials(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     // Also of a password that should have been written in another way.
-    match rest.rsplit_once('@') {
-        Some((_, place)) => format!("{scheme}://(secret)@{place}"),
-        None => url.to_owned(),
+    let (place, more) = rest.split_once('?').map_or((rest, ""), |(place, _)| (place, "?(secret)"));
+    match place.rsplit_once('@') {
+        Some((_, place)) => format!("{scheme}://(secret)@{place}{more}"),
+        None => format!("{scheme}://{place}{more}"),
     }
 }
 

@@ -296,7 +296,8 @@ for _, p in ipairs(parts) do
       roll(p)
       if op == REFUND then
         p.algorithm.refund(p)
-      else
+      elseif op ~= UNDO or not holds or p.before == '' then
+        -- Permits that were held before the request are not given back with it.
         for _, taking in ipairs(p.takings) do p.algorithm.give_back(p, taking) end
       end
       if not is_gone(p) then save(p) end

@@ -202,8 +202,20 @@ impl Client {
 
     /// Sends a command and waits for its reply, until its deadline at the longest. Whoever stops
     /// waiting does not undo it.
-    pub(crate) async fn run(&self, command: Command) -> Result<Reply, ClientError> {
-        let post = Post { bytes: &command.bytes, deadline: self.deadline(), before: None };
+    pub(crate) fn run(
+        &self,
+        command: Command,
+    ) -> impl Future<Output = Result<Reply, ClientError>> + Send {
+        self.run_by(command, self.deadline())
+    }
+
+    /// The same for one of several commands that have to be over together.
+    pub(crate) async fn run_by(
+        &self,
+        command: Command,
+        deadline: Instant,
+    ) -> Result<Reply, ClientError> {
+        let post = Post { bytes: &command.bytes, deadline, before: None };
         let mut waiting = here::post(self, command.slot, &post)?;
         self.hear(&mut waiting, &post).await
     }
@@ -273,7 +285,8 @@ impl Client {
         }
     }
 
-    fn deadline(&self) -> Instant {
+    /// When what begins now has to be over.
+    pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.common.options.deadline
     }
 

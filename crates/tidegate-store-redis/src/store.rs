@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Inherit, Limit, Source, Taken, Timestamp};
 use tidegate_store::{
-    Answer, Call, Holding, Mode, OnError, Op, Outcome, RegisterError, Registered, Store,
+    Answer, Call, Holding, Item, Mode, OnError, Op, Outcome, RegisterError, Registered, Store,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
@@ -360,7 +360,24 @@ impl Inner {
         if self.is_strict || is_callers {
             return Err(error);
         }
-        Ok(self.fallback.answer(call, answers, |limit| serial_of(limit).unwrap_or(u64::MAX)))
+        let serial_of = |limit: &Registered| serial_of(limit).unwrap_or(u64::MAX);
+        let outcome = match error {
+            // Redis works, and others use the key: to let it pass would be one too many.
+            RedisError::Contended => {
+                let mut items: SmallVec<[Item<'_>; 4]> = call.items.into();
+                items.iter_mut().for_each(|item| item.on_error = OnError::Deny);
+                self.fallback.answer(&Call { items: &items, ..*call }, answers, serial_of)
+            }
+            _ => self.fallback.answer(call, answers, serial_of),
+        };
+        match call.op {
+            Op::Refund | Op::GiveBack(_) | Op::Reset => {
+                // It was done here at the most, and whoever asked for it may ask again.
+                self.stats.given_up.add(1);
+                Err(error)
+            }
+            _ => Ok(outcome),
+        }
     }
 }
 
@@ -449,16 +466,14 @@ impl Store for RedisStore {
         let inner = Arc::clone(&self.inner);
         self.inner.home.spawn(async move {
             let sent = Instant::now();
+            match inner.engine.settle_holding(&holding, cost, now).await {
+                Ok(()) => inner.stats.seconds[SETTLE].add(sent.elapsed()),
+                // What could not be given back has been counted.
+                Err(error) => inner.stats.errors.add(&error),
+            }
             for part in &holding.parts {
                 if let Some(serial) = serial_of(&part.limit) {
                     inner.denials.forget(serial, &part.key);
-                }
-            }
-            match inner.engine.settle_holding(&holding, cost, now).await {
-                Ok(()) => inner.stats.seconds[SETTLE].add(sent.elapsed()),
-                Err(error) => {
-                    inner.stats.errors.add(&error);
-                    inner.stats.given_up.add(1);
                 }
             }
             drop(place);

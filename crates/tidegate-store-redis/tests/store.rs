@@ -218,9 +218,16 @@ async fn without_redis_each_limit_does_what_it_was_told() {
     assert!(check(&store, with(OnError::Local), 6).await.allowed);
     let refused = check(&store, with(OnError::Local), 1).await;
     assert_eq!((refused.allowed, refused.source), (false, Source::Fallback));
+    // What cannot be given back is no success.
+    for op in [Op::Refund, Op::Reset] {
+        let items = [with(OnError::Allow)];
+        let call = Call::new(op, &items, 1, NOW);
+        assert!(store.apply(&call, &mut [Answer::default()]).await.is_err());
+    }
+    assert_eq!(store.stats().given_up, 2);
     assert!(begun.elapsed() < Duration::from_secs(1), "nobody waits for what is known to be gone");
     let stats = store.stats();
-    assert_eq!(stats.fallbacks, [("allow", 1), ("deny", 1), ("local", 2)]);
+    assert_eq!(stats.fallbacks, [("allow", 3), ("deny", 1), ("local", 2)]);
     assert!(stats.down_because.is_some());
 
     server.start_again();
@@ -309,4 +316,33 @@ async fn a_request_may_have_many_keys_but_not_any_number() {
     let mut answers = vec![Answer::default(); items.len()];
     let error = store.apply(&Call::new(Op::Check, &items, 1, NOW), &mut answers).await.unwrap_err();
     assert_eq!(error.to_string(), "the request is counted by 2001 keys; the most is 2000");
+}
+
+/// While a change of the rules is rolled out, both versions count one hot key: whatever comes of it,
+/// nobody passes uncounted while Redis works.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_versions_of_a_limit_race_and_nobody_passes_uncounted() {
+    let server = Server::redis();
+    let mut tasks = Vec::new();
+    for units in [200, 210] {
+        let store = open(&server).await;
+        let limit = register(&store, "limit", Limit::per_day(units));
+        for _ in 0..20 {
+            let (store, limit) = (store.clone(), Arc::clone(&limit));
+            tasks.push(tokio::spawn(async move {
+                let mut admitted = 0;
+                for _ in 0..25 {
+                    let decision = check(&store, Item::new(b"hot", &limit), 1).await;
+                    assert!(!decision.allowed || decision.source == Source::Store, "{decision:?}");
+                    admitted += u64::from(decision.allowed);
+                }
+                admitted
+            }));
+        }
+    }
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += task.await.unwrap();
+    }
+    assert!((1..=210).contains(&admitted), "{admitted}");
 }

@@ -110,6 +110,8 @@ impl Drop for End {
         let (node, stats) = (&self.link.node, &self.link.node.common.stats);
         let mut wakers = Vec::new();
         let mut inner = self.link.lock();
+        // One that was being closed has been replaced: its end says nothing of the node.
+        let is_replaced = inner.state == State::Closing;
         inner.state = State::Dead;
         inner.driver = None;
         let (due, sent) = (inner.queue.len(), inner.queue.sent());
@@ -121,6 +123,7 @@ impl Drop for End {
         if let Some(why) = self.why.take() {
             match self.connected {
                 // The server, or something on the way, ends connections that are not used.
+                _ if is_replaced => tracing::debug!(redis = %node.address, why, "given up"),
                 true if due == 0 => tracing::debug!(redis = %node.address, why, "disconnected"),
                 true => node.fail(Failure::Lost(why)),
                 false => node.fail(Failure::Refused(why)),

@@ -300,6 +300,16 @@ fn text_of(error: ClientError) -> String {
     }
 }
 
+/// One that nobody asks any more has not failed either: nodes that were only passed through, while
+/// slots moved to them, are not retired.
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.breaker.go() {
+            self.common.stats.breakers_open.sub(1);
+        }
+    }
+}
+
 /// Probes a node that has failed, one probe after the other, as long as anybody cares about it.
 async fn probe_until_it_works(node: Weak<Node>, first: Duration) {
     let mut conversation = None;

@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 use tidegate_core::{Limit, State, Timestamp};
+use tokio::time::Instant;
 
 use super::Engine;
-use super::plan::Part;
+use super::plan::{Part, Plan};
 use super::reply::{GARBLED, open, stale_limit};
+use crate::client::Command;
 use crate::script::{Head, ScriptOp};
 use crate::store::RedisError;
 use crate::terms::{Attached, Terms, lists};
@@ -22,16 +24,17 @@ impl Engine {
     /// then there is something else to be seen.
     pub(super) async fn carry_over(
         &self,
-        part: &Part<'_>,
+        plan: &Plan<'_>,
+        member: usize,
         value: &Bytes,
         now: Timestamp,
-        holder: u128,
     ) -> Result<(), RedisError> {
+        let (part, holder, until) = (&plan.parts[member], plan.holder, plan.until);
         let (old, start) = stale_limit(value)?;
         let terms = Attached::new(&old).map_err(|_| GARBLED)?.terms;
         let mut found = Value { string: value.to_vec(), holders: Vec::new() };
         if terms.is_spread() {
-            found = self.dump(part, now).await?;
+            found = self.dump(part, now, until).await?;
             if found.string != **value {
                 return Ok(());
             }
@@ -52,15 +55,21 @@ impl Engine {
             None => 0.0,
         };
         let new = new.map(|state| value_of(part, &state)).unwrap_or_default();
-        self.swap(part, terms.is_spread(), &found, &new, till, now).await?;
-        self.stats.carried_over.add(1);
+        let swap = self.swapping(part, terms.is_spread(), &found, &new, till, now);
+        let (word, _, _) = open(self.client.run_by(swap, until).await?)?;
+        self.stats.carried_over.add(u64::from(word == 1));
         Ok(())
     }
 
     /// A value and the holders beside it.
-    pub(super) async fn dump(&self, part: &Part<'_>, now: Timestamp) -> Result<Value, RedisError> {
+    pub(super) async fn dump(
+        &self,
+        part: &Part<'_>,
+        now: Timestamp,
+        until: Instant,
+    ) -> Result<Value, RedisError> {
         let head = Head::new(ScriptOp::Dump, self.told(now));
-        let reply = self.client.run(self.about_keys(part, &head, &[])).await?;
+        let reply = self.client.run_by(self.about_keys(part, &head, &[]), until).await?;
         let (_, _, mut rest) = open(reply)?;
         let length = rest.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(GARBLED)?;
         let mut rest = rest.split_off(4);
@@ -72,7 +81,8 @@ impl Engine {
         Ok(Value { string: rest.to_vec(), holders: holders.to_vec() })
     }
 
-    async fn swap(
+    /// The command that puts another value in the place of one.
+    fn swapping(
         &self,
         part: &Part<'_>,
         had_holders: bool,
@@ -80,7 +90,7 @@ impl Engine {
         new: &Value,
         till: f64,
         now: Timestamp,
-    ) -> Result<(), RedisError> {
+    ) -> Command {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
         let head = Head::new(ScriptOp::Swap, self.told(now));
         let pieces: [&[u8]; 9] = [
@@ -94,8 +104,7 @@ impl Engine {
             &new.string,
             &new.holders,
         ];
-        let reply = self.client.run(self.about_keys(part, &head, &pieces)).await?;
-        open(reply).map(|_| ())
+        self.about_keys(part, &head, &pieces)
     }
 }
 

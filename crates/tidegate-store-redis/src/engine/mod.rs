@@ -91,7 +91,7 @@ impl Engine {
         answers: &mut [Answer],
         seen: &mut SmallVec<[Seen; 4]>,
     ) -> Result<Outcome, RedisError> {
-        let mut plan = Plan::new(call, self.is_by_slot())?;
+        let mut plan = Plan::new(call, self.is_by_slot(), self.client.deadline())?;
         match call.op {
             Op::Check => {
                 let allowed = self.check(&plan, call, answers, seen, 0).await?;
@@ -237,7 +237,7 @@ impl Engine {
                 }
                 Told::Stale { member, value, now } => {
                     let member = question.members.get(member).ok_or(reply::GARBLED)?;
-                    self.carry_over(&plan.parts[*member], &value, now, plan.holder).await?;
+                    self.carry_over(plan, *member, &value, now).await?;
                 }
             }
         }
@@ -246,7 +246,7 @@ impl Engine {
 
     async fn ask_once(&self, plan: &Plan<'_>, question: &Question<'_>) -> Result<Told, RedisError> {
         let (command, is_quick) = self.encode(plan, question);
-        let reply = self.client.run(command).await?;
+        let reply = self.client.run_by(command, plan.until).await?;
         let parts = question.members.iter().map(|member| &plan.parts[*member]);
         reply::read(reply, question.op, parts, plan.holder, is_quick)
     }

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 use tidegate_core::{Ask, Inherit, Limit, Moment, Taken, Timestamp, Windows};
 use tidegate_store::{Call, Mode, Op};
+use tokio::time::Instant;
 
 use crate::key::slot_of_key;
 use crate::store::RedisError;
@@ -60,15 +61,18 @@ pub(super) struct Plan<'a> {
     /// The numbers of the quotas, in the order of their groups.
     pub(super) quotas: SmallVec<[u32; INLINE]>,
     pub(super) holder: u128,
+    /// When the call has to be over, however many commands it takes.
+    pub(super) until: Instant,
 }
 
 impl<'a> Plan<'a> {
-    pub(super) fn new(call: &Call<'a>, by_slot: bool) -> Result<Self, RedisError> {
+    pub(super) fn new(call: &Call<'a>, by_slot: bool, until: Instant) -> Result<Self, RedisError> {
         let mut plan = Self {
             parts: SmallVec::new(),
             part_of: SmallVec::new(),
             quotas: SmallVec::new(),
             holder: call.holder,
+            until,
         };
         for (index, item) in call.items.iter().enumerate() {
             let group = plan.group(item.mode);

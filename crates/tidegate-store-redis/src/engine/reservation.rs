@@ -198,6 +198,7 @@ impl Engine {
                 part_of: SmallVec::new(),
                 quotas: SmallVec::new(),
                 holder,
+                until: self.client.deadline(),
             };
             let op = if gives_back { ScriptOp::GiveBack } else { ScriptOp::Force };
             let members: Members = SmallVec::from_slice(&[0]);
@@ -221,7 +222,7 @@ impl Engine {
     }
 
     async fn stale_or_nothing(&self, part: &Part<'_>, now: Timestamp) -> Result<Told, RedisError> {
-        let value = self.dump(part, now).await?.string;
+        let value = self.dump(part, now, self.client.deadline()).await?.string;
         Ok(match value.is_empty() {
             true => Told::Found(SmallVec::new()),
             false => Told::Stale { member: 0, value: value.into(), now },

@@ -153,7 +153,7 @@ async fn interference_never_mints() {
             // What a refused check does, step by step.
             let items = [item, full];
             let call = Call::new(Op::Check, &items, refused, NOW).held_by(2);
-            let plan = Plan::new(&call, false).unwrap();
+            let plan = Plan::new(&call, false, store.0.client.deadline()).unwrap();
             let slots = store.0.slots(&plan, ScriptOp::Check);
             let mut found = store.0.blocked(&plan, NOW);
             for of_slot in store.0.ask_apart(&plan, &slots, ScriptOp::Check, APART, NOW).await {
@@ -161,7 +161,7 @@ async fn interference_never_mints() {
             }
             assert_eq!([found[0].fits, found[1].fits], [true, false], "{name}");
             store.ask(Op::Check, &[item], between, 3).await;
-            store.0.take_back(&plan, &slots, &found, &[0, 1], NOW).await;
+            store.0.take_back(&plan, &slots, &found, &[0, 1], NOW, 0).unwrap().await.unwrap();
 
             let left = store.remaining(item).await;
             let due = match name {

@@ -8,15 +8,16 @@
 
 use smallvec::SmallVec;
 use tidegate_core::{Action, State, Taken, Timestamp};
+use tokio::task::JoinHandle;
 
 use super::answer::action_of;
 use super::carry::till;
 use super::join::join_all;
 use super::plan::{Part, Plan};
 use super::reply::{Found, open};
-use super::request::{Question, Restoring};
+use super::request::{ONLY_IF_ALLOWED, Question, Restoring};
 use super::{Engine, Finds, Members};
-use crate::client::Command;
+use crate::client::{ClientError, Command};
 use crate::script::ScriptOp;
 use crate::store::RedisError;
 use crate::terms::{Terms, lists};
@@ -65,33 +66,51 @@ impl Engine {
                         asked.push(member);
                     }
                 }
-                Err(why) => error = Some(why),
+                Err(why) => {
+                    // It may have taken something, and nobody will ever know.
+                    if matches!(
+                        why,
+                        RedisError::Client(ClientError::Deadline | ClientError::Lost(_))
+                    ) {
+                        self.stats.given_up.add(1);
+                    }
+                    error = Some(why);
+                }
             }
         }
         let allowed = error.is_none() && plan.is_allowed(|place| found[place].fits);
-        if !allowed {
-            self.take_back(plan, slots, &found, &asked, now).await;
+        let undoing = match allowed {
+            true => None,
+            false => self.take_back(plan, slots, &found, &asked, now, flags),
+        };
+        if let Some(why) = error {
+            // The caller has waited long enough.
+            return Err(why);
         }
-        match error {
-            Some(why) => Err(why),
-            None => Ok(found),
+        if let Some(undoing) = undoing
+            && undoing.await.is_err()
+        {
+            self.stats.given_up.add(1);
         }
+        Ok(found)
     }
 
-    /// Takes back what slots took of a request that is refused as a whole.
-    pub(super) async fn take_back(
+    /// Takes back what slots took of a request that is refused as a whole, also if nobody waits
+    /// for it.
+    pub(super) fn take_back(
         &self,
         plan: &Plan<'_>,
         slots: &[Members],
         found: &[Found],
         asked: &[usize],
         now: Timestamp,
-    ) {
+        flags: u8,
+    ) -> Option<JoinHandle<()>> {
         let mut commands = Vec::new();
         for members in slots {
             let took = |member: &&usize| {
                 let (part, found) = (&plan.parts[**member], &found[**member]);
-                let keeps = part.limit.counts_rejected();
+                let keeps = part.limit.counts_rejected() && flags & ONLY_IF_ALLOWED == 0;
                 let took = found.fits && found.admitted_there && part.units > 0;
                 asked.contains(member) && took && !keeps
             };
@@ -101,10 +120,9 @@ impl Engine {
             }
         }
         if commands.is_empty() {
-            return;
+            return None;
         }
         self.stats.compensations.add(1);
-        // By itself, so that it is done also if the caller stops waiting.
         let (client, stats) = (self.client.clone(), self.stats.clone());
         let all = async move {
             for done in join_all(commands.into_iter().map(|command| client.run(command))).await {
@@ -116,9 +134,7 @@ impl Engine {
                 }
             }
         };
-        if tokio::spawn(all).await.is_err() {
-            self.stats.given_up.add(1);
-        }
+        Some(tokio::spawn(all))
     }
 
     fn undoing(
@@ -134,6 +150,7 @@ impl Engine {
             part_of: SmallVec::new(),
             quotas: SmallVec::new(),
             holder,
+            until: plan.until,
         };
         let mut restoring = Vec::with_capacity(members.len());
         for member in members {

@@ -18,8 +18,9 @@ const MICROS_MOST: u64 = (1 << 53) - 2;
 const NEVER: u64 = (1 << 53) - 1;
 /// The largest number of units that a limit may name.
 const NAMED_MOST: u64 = u32::MAX as u64;
-/// The most that a log may hold: twice as many records of 16 bytes are the longest string.
-const LOG_MOST: u64 = (1 << 24) - 1;
+/// The most that a log may hold, or permits be held: when the limit changes, all of it is carried over
+/// in one piece, of which the client reads 32 MiB.
+const LISTED_MOST: u64 = 1_000_000;
 const PERIOD_MOST: Duration = Duration::from_secs(400 * 86_400);
 const CENTURY: Duration = Duration::from_secs(36_525 * 86_400);
 /// How long a full key is remembered whose first sight matters, in microseconds: a day.
@@ -208,8 +209,9 @@ fn check(limit: &Limit, terms: &Terms) -> Result<(), String> {
         return Ok(());
     }
     let cap = largest_cap(limit);
-    if matches!(terms, Terms::SlidingLog) && cap > LOG_MOST {
-        return Err(format!("a sliding log of {cap} units; in Redis it can hold {LOG_MOST}"));
+    if matches!(terms, Terms::SlidingLog | Terms::Concurrency) && cap > LISTED_MOST {
+        let name = spec.algorithm;
+        return Err(format!("a {name} of {cap} units; in Redis it can hold {LISTED_MOST}"));
     }
     let spans = [
         ("the period", Some(spec.rate.period), is_by_windows(terms)),
@@ -382,7 +384,8 @@ mod tests {
         assert!(why(Limit::fixed_window(Rate::new(5, 401 * day))).contains("400 days"));
         let odd = Duration::from_nanos(1_000_001);
         assert!(why(Limit::fixed_window(Rate::new(5, odd))).contains("microseconds"));
-        assert!(why(Limit::sliding_log(Rate::per_day(1 << 24))).contains("16777215"));
+        assert!(why(Limit::sliding_log(Rate::per_day(1_000_001))).contains("1000000"));
+        assert!(why(Limit::concurrency(1_000_001)).contains("1000000"));
         assert!(why(Limit::concurrency(5).lease(odd)).contains("`lease`"));
         let slow = Limit::token_bucket(Rate::new(1, 400 * day)).burst(100);
         assert!(why(slow).contains("century"));

@@ -1,6 +1,6 @@
 //! A master and a replica, and a Sentinel that swaps them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::support::*;
 use crate::client::{ClientError, Reply};
@@ -89,16 +89,12 @@ async fn a_planned_change_is_followed() {
     until("the Sentinel begins", || {
         pair.sentinel.ask_as("watch", &["SENTINEL", "FAILOVER", "main"]) == bulk("OK")
     });
-    let mut longest = Duration::ZERO;
     let before = pair.replica.calls_as("pw", "evalsha");
     until_async("the new master is used", async || {
-        let start = Instant::now();
         let _ = client.run(eval("k", "y")).await;
-        longest = longest.max(start.elapsed());
         pair.replica.calls_as("pw", "evalsha") > before && client.run(eval("k", "z")).await.is_ok()
     })
     .await;
-    assert!(longest < Duration::from_secs(1), "{longest:?}");
     let view = client.view().1;
     assert_eq!(view.masters[0].address.to_string(), format!("127.0.0.1:{}", pair.replica.port));
 }

@@ -1,9 +1,6 @@
 //! Doors for the fuzz targets, which see more than others do. Nothing of it is promised.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use tidegate_proto::{RateLimitRequest, RateLimitResponse};
 
@@ -11,6 +8,7 @@ use crate::config::Config;
 use crate::front_end::FrontEnd;
 use crate::rls;
 use crate::service::Service;
+use crate::soon::at_once;
 
 pub use crate::http::fuzzing::http_body;
 
@@ -25,14 +23,6 @@ pub fn rls(
 ) -> Result<RateLimitResponse, String> {
     let answer = at_once(rls::answer(service, config, FrontEnd::Grpc, request));
     answer.map(|answer| answer.response).map_err(|error| error.to_string())
-}
-
-/// What a future comes to that asks the memory store.
-pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(done) => done,
-        Poll::Pending => unreachable!("the memory store answers when it is asked"),
-    }
 }
 
 /// What a RESP client is answered that sends these pieces, and whether it was hung up on.

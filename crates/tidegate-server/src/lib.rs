@@ -23,6 +23,7 @@ mod resp;
 mod rls;
 mod server;
 mod service;
+mod soon;
 mod stores;
 mod tls;
 

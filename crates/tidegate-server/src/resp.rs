@@ -24,7 +24,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate::Store as _;
 use tokio::sync::Notify;
 
 pub(crate) use self::converse::converse;
@@ -55,7 +54,7 @@ pub(crate) struct Resp {
 impl Resp {
     fn new(service: Arc<Service>, config: &Config) -> Self {
         Self {
-            waits: service.limits().store().waits(),
+            waits: service.waits(),
             service,
             brought: Arc::default(),
             password: config.resp_password.clone(),

@@ -148,11 +148,10 @@ async fn decide(
         all.filter(|(asked, _)| asked.is_negative_hits == negative).map(|(_, it)| *it).collect()
     };
     let (given, taken) = (those(true), those(false));
-    // Apart, since a request has the size of the largest thing that it ever does.
     let given = Query { descriptors: &given, ..query };
-    let given = Box::pin(service.ask(front_end, Op::Refund, &given)).await?;
+    let given = service.ask(front_end, Op::Refund, &given).await?;
     let taken = Query { descriptors: &taken, ..query };
-    let verdict = Box::pin(service.ask(front_end, Op::Check, &taken)).await?;
+    let verdict = service.ask(front_end, Op::Check, &taken).await?;
     Ok(Decided { verdict, given: Some(Box::new(given)) })
 }
 

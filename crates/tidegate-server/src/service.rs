@@ -37,6 +37,12 @@ impl Service {
         &self.limits
     }
 
+    /// Whether the store may have to be waited for.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.limits.store().waits()
+    }
+
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
@@ -65,7 +71,7 @@ impl Service {
     ///
     /// # Errors
     /// As there.
-    pub async fn ask_http<R: HttpRequest + ?Sized>(
+    pub async fn ask_http<R: HttpRequest + Sync + ?Sized>(
         &self,
         front_end: FrontEnd,
         op: Op<'_>,
@@ -106,7 +112,7 @@ impl Service {
     ///
     /// # Errors
     /// As there.
-    pub async fn reserve_http<R: HttpRequest + ?Sized>(
+    pub async fn reserve_http<R: HttpRequest + Sync + ?Sized>(
         &self,
         front_end: FrontEnd,
         query: &Query<'_>,

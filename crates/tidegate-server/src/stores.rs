@@ -74,8 +74,7 @@ impl AnyStore {
     }
 }
 
-/// What waits for Redis is kept apart: requests that wait for nobody should not carry room for it
-/// about.
+/// What waits for Redis is in a box, so that what waits for nobody stays small.
 impl Store for AnyStore {
     type Error = StoreError;
 

@@ -269,7 +269,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         ttl: Duration,
         now: Timestamp,
     ) -> Result<Verdict, S::Error> {
-        at_once(self.reserve_at_async(query, id, ttl, now))
+        at_once(self.shared.reserve(query, id, ttl, now))
     }
 
     /// [`reserve_at`](Self::reserve_at) for an HTTP request.
@@ -284,7 +284,7 @@ impl<S: LocalStore, C: Clock> RuleLimiter<S, C> {
         (id, ttl): (u128, Duration),
         now: Timestamp,
     ) -> Result<Verdict, S::Error> {
-        at_once(self.reserve_http_at_async(query, request, mapped, (id, ttl), now))
+        at_once(self.shared.reserve_http(query, request, mapped, (id, ttl), now))
     }
 
     /// Ends a reservation at its real cost: the rest is given back, what is missing is taken as a

@@ -19,6 +19,7 @@ use crate::drain::Drain;
 use crate::front_end::FrontEnd;
 use crate::rls::{self, RlsError};
 use crate::service::Service;
+use crate::soon::soon;
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -83,7 +84,8 @@ impl Routes {
                 return status.into_http();
             }
         };
-        match rls::answer(&self.service, &self.config, FrontEnd::Grpc, &request).await {
+        let answer = rls::answer(&self.service, &self.config, FrontEnd::Grpc, &request);
+        match soon(self.service.waits(), answer).await {
             Ok(answer) => unary::write(&answer.response),
             Err(error @ RlsError::Store(_)) => Status::unavailable(error.to_string()).into_http(),
             Err(error) => Status::invalid_argument(error.to_string()).into_http(),

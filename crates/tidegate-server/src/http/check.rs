@@ -87,9 +87,8 @@ impl App {
             What::Http(request) => {
                 let (query, mut mapped) = (asked.query(&[]), Mapped::new());
                 let service = &self.service;
-                // Apart, since a request has the size of the largest thing that it ever does.
                 let asked = service.ask_http(FrontEnd::Http, op, &query, &**request, &mut mapped);
-                Box::pin(asked).await?
+                asked.await?
             }
         })
     }
@@ -102,12 +101,12 @@ impl App {
                 let entries = listed.entries();
                 let descriptors = listed.grouped(&entries);
                 let query = asked.query(&descriptors);
-                Box::pin(limits.release_at_async(&query, now)).await?
+                limits.release_at_async(&query, now).await?
             }
             What::Http(request) => {
                 let (query, mut mapped) = (asked.query(&[]), Mapped::new());
                 let released = limits.release_http_at_async(&query, &**request, &mut mapped, now);
-                Box::pin(released).await?
+                released.await?
             }
         })
     }

@@ -16,8 +16,8 @@ use super::{App, Trusted};
 use crate::clock::ServiceClock;
 use crate::config::Config;
 use crate::drain::Drain;
-use crate::fuzzing::at_once;
 use crate::service::Service;
+use crate::soon::at_once;
 
 const RULES: &str = r#"
 domain: d

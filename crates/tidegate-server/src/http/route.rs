@@ -15,6 +15,7 @@ use super::lyft::bad_request;
 use super::problem::Problem;
 use crate::front_end::FrontEnd;
 use crate::listen::Peer;
+use crate::soon::soon;
 
 /// A path and what is there.
 pub(crate) struct Route {
@@ -136,35 +137,38 @@ impl App {
             self.admit_admin(peer, uri, headers)?;
         }
         let query = uri.query();
-        // What is seldom asked is kept apart: a request has the size of the largest of them.
+        let waits = self.service.waits();
         match route.endpoint {
-            Endpoint::Do(deed) => self.check(deed, query, &read(headers, body).await?).await,
+            Endpoint::Do(deed) => {
+                let body = read(headers, body).await?;
+                soon(waits, self.check(deed, query, &body)).await
+            }
             Endpoint::Explain => self.explain(read(headers, body).await?).await,
             Endpoint::Reserve => {
                 let body = read(headers, body).await?;
-                Box::pin(self.reserve(query, &body)).await
+                soon(waits, self.reserve(query, &body)).await
             }
             Endpoint::Settle => {
-                let body = read(headers, body).await?;
-                Box::pin(self.settle(&id_of(id)?, &body)).await
+                let (id, body) = (id_of(id)?, read(headers, body).await?);
+                soon(waits, self.settle(&id, &body)).await
             }
-            Endpoint::Cancel => Box::pin(self.cancel(&id_of(id)?)).await,
-            Endpoint::Keys if *method == Method::DELETE => Box::pin(self.reset_key(query)).await,
-            Endpoint::Keys => Box::pin(self.key(query)).await,
+            Endpoint::Cancel => soon(waits, self.cancel(&id_of(id)?)).await,
+            Endpoint::Keys if *method == Method::DELETE => soon(waits, self.reset_key(query)).await,
+            Endpoint::Keys => soon(waits, self.key(query)).await,
             Endpoint::Except(kind) if *method == Method::DELETE => {
-                Box::pin(self.lift(query, kind)).await
+                soon(waits, self.lift(query, kind)).await
             }
             Endpoint::Except(kind) => {
                 let body = read(headers, body).await?;
                 match kind {
-                    ExceptionKind::Block => Box::pin(self.block(query, &body)).await,
-                    ExceptionKind::Limit => Box::pin(self.limit(query, &body)).await,
+                    ExceptionKind::Block => soon(waits, self.block(query, &body)).await,
+                    ExceptionKind::Limit => soon(waits, self.limit(query, &body)).await,
                 }
             }
             Endpoint::Exceptions => Ok(self.exceptions()),
-            Endpoint::Auth => self.auth(method, uri, headers, peer).await,
+            Endpoint::Auth => soon(waits, self.auth(method, uri, headers, peer)).await,
             Endpoint::Json => match body::read(body).await {
-                Ok(body) => Ok(self.json(&body).await),
+                Ok(body) => Ok(soon(waits, self.json(&body)).await),
                 Err(problem) if problem.status == StatusCode::BAD_REQUEST => Ok(bad_request()),
                 Err(problem) => Err(problem),
             },

@@ -10,10 +10,11 @@ use tidegate::{DESCRIPTORS_MAX, Op, Query, Retry, Verdict};
 use super::Resp;
 use super::command::{Quoted, wrong_arity};
 use super::parse::integer;
-use super::pending::{Kept, answer_at_once};
+use super::pending::Kept;
 use super::reply::Reply;
 use super::session::Turn;
 use crate::front_end::FrontEnd;
+use crate::soon::at_once;
 
 /// What stands between two descriptors.
 const AND: &[u8] = b"AND";
@@ -59,7 +60,7 @@ fn ask(turn: &mut Turn<'_>, name: &str, op: Op<'static>, arguments: &[&[u8]]) {
     }
     let resp = turn.resp;
     let mut reply = turn.reply();
-    answer_at_once(decide(resp, op, &asked, &mut reply));
+    at_once(decide(resp, op, &asked, &mut reply));
 }
 
 /// Asks the limits, and says what they said.

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// How many commands of one connection may be asked side by side.
 pub(crate) const SIDE_BY_SIDE_MAX: usize = 256;
@@ -75,13 +75,6 @@ impl Pending {
     }
 }
 
-/// Lets a command be answered by a store that waits for nobody.
-#[inline]
-pub(crate) fn answer_at_once(answer: impl Future<Output = ()>) {
-    let answer = pin!(answer).poll(&mut Context::from_waker(Waker::noop()));
-    debug_assert!(answer.is_ready(), "a store that waits for nobody answers when it is asked");
-}
-
 /// Words that outlive the buffer they were read into.
 pub(crate) struct Kept {
     bytes: Vec<u8>,
@@ -108,6 +101,8 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use super::*;
 
     #[test]

@@ -9,10 +9,10 @@ use super::Resp;
 use super::command::{Quoted, wrong_arity};
 use super::limits::{Numbers, Unusable};
 use super::parse::integer;
-use super::pending::answer_at_once;
 use super::reply::Reply;
 use super::session::Turn;
 use crate::front_end::FrontEnd;
+use crate::soon::at_once;
 
 /// `CL.THROTTLE key max_burst count period [quantity]`
 pub(crate) fn cl_throttle(turn: &mut Turn<'_>, arguments: &[&[u8]]) {
@@ -108,7 +108,7 @@ fn decide(
         });
     }
     let mut reply = Reply { out: turn.out, protocol };
-    answer_at_once(question.ask(resp, limit, key, &mut reply));
+    at_once(question.ask(resp, limit, key, &mut reply));
 }
 
 /// What is asked of a limit that came with a command, and how the answer reads.

@@ -77,8 +77,9 @@ fn step() -> impl Strategy<Value = Step> {
 fn twin(store: MemoryStore) -> (RuleLimiter<MemoryStore, ManualClock>, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
     let loaded = Rules::load(&[File { name: "d.yaml", text: RULES }], &Options::default());
-    let rules = loaded.rules.unwrap();
-    (RuleLimiter::build(store, clock.clone(), rules, Modes::default()).unwrap(), clock)
+    let rules = loaded.rules.expect("good rules");
+    let limiter = RuleLimiter::build(store, clock.clone(), rules, Modes::default());
+    (limiter.expect("rules that can be enforced"), clock)
 }
 
 /// All that a verdict says.

@@ -9,7 +9,7 @@ use tidegate_rules::{HttpRequest, Mapped};
 use tidegate_store::{Op, Store};
 
 use super::planning::Wanted;
-use super::way::ByWaiting;
+use super::way::{ByWaiting, Way as _, soon};
 use super::{Query, RuleLimiter};
 use crate::armed::RuleError;
 use crate::clock::Clock;
@@ -38,8 +38,8 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         query: &Query<'_>,
         now: Timestamp,
     ) -> Result<Verdict, S::Error> {
-        let shared = &*self.shared;
-        shared.ask(&ByWaiting(&shared.store), op, query, now, Wanted::All).await
+        let (shared, way) = (&*self.shared, ByWaiting(&self.shared.store));
+        soon(way.waits(), shared.ask(&way, op, query, now, Wanted::All)).await
     }
 
     /// [`ask_at_async`](Self::ask_at_async) for an HTTP request, which the `http` section of the
@@ -47,7 +47,7 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
     ///
     /// # Errors
     /// As there.
-    pub async fn ask_http_at_async<R: HttpRequest + ?Sized>(
+    pub async fn ask_http_at_async<R: HttpRequest + Sync + ?Sized>(
         &self,
         op: Op<'_>,
         query: &Query<'_>,
@@ -55,9 +55,9 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         mapped: &mut Mapped,
         now: Timestamp,
     ) -> Result<Verdict, S::Error> {
-        let shared = &*self.shared;
-        let way = ByWaiting(&shared.store);
-        shared.ask_http(&way, op, query, request, mapped, now, Wanted::All).await
+        let (shared, way) = (&*self.shared, ByWaiting(&self.shared.store));
+        let asked = shared.ask_http(&way, op, query, request, mapped, now, Wanted::All);
+        soon(way.waits(), asked).await
     }
 
     /// Gives back the permits that a holder has of the concurrency limits that a request meets,
@@ -70,24 +70,24 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         query: &Query<'_>,
         now: Timestamp,
     ) -> Result<Verdict, S::Error> {
-        let shared = &*self.shared;
-        shared.ask(&ByWaiting(&shared.store), Op::Refund, query, now, Wanted::Permits).await
+        let (shared, way) = (&*self.shared, ByWaiting(&self.shared.store));
+        soon(way.waits(), shared.ask(&way, Op::Refund, query, now, Wanted::Permits)).await
     }
 
     /// [`release_at_async`](Self::release_at_async) for an HTTP request.
     ///
     /// # Errors
     /// As there.
-    pub async fn release_http_at_async<R: HttpRequest + ?Sized>(
+    pub async fn release_http_at_async<R: HttpRequest + Sync + ?Sized>(
         &self,
         query: &Query<'_>,
         request: &R,
         mapped: &mut Mapped,
         now: Timestamp,
     ) -> Result<Verdict, S::Error> {
-        let shared = &*self.shared;
-        let way = ByWaiting(&shared.store);
-        shared.ask_http(&way, Op::Refund, query, request, mapped, now, Wanted::Permits).await
+        let (shared, way) = (&*self.shared, ByWaiting(&self.shared.store));
+        let asked = shared.ask_http(&way, Op::Refund, query, request, mapped, now, Wanted::Permits);
+        soon(way.waits(), asked).await
     }
 
     /// Checks a request and remembers under `id` what it took, to be
@@ -105,14 +105,14 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         ttl: Duration,
         now: Timestamp,
     ) -> Result<Verdict, S::Error> {
-        self.shared.reserve(query, id, ttl, now).await
+        soon(self.shared.store.waits(), self.shared.reserve(query, id, ttl, now)).await
     }
 
     /// [`reserve_at_async`](Self::reserve_at_async) for an HTTP request.
     ///
     /// # Errors
     /// As there.
-    pub async fn reserve_http_at_async<R: HttpRequest + ?Sized>(
+    pub async fn reserve_http_at_async<R: HttpRequest + Sync + ?Sized>(
         &self,
         query: &Query<'_>,
         request: &R,
@@ -120,7 +120,8 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         (id, ttl): (u128, Duration),
         now: Timestamp,
     ) -> Result<Verdict, S::Error> {
-        self.shared.reserve_http(query, request, mapped, (id, ttl), now).await
+        let reserved = self.shared.reserve_http(query, request, mapped, (id, ttl), now);
+        soon(self.shared.store.waits(), reserved).await
     }
 
     /// Ends a reservation at its real cost: the rest is given back, what is missing is taken as a

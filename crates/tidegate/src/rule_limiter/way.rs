@@ -104,6 +104,43 @@ pub(super) fn at_once<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
+/// An answer that is there, or one that is waited for.
+pub(super) enum Soon<'a, T> {
+    Now(Option<T>),
+    Later(UnderWay<'a, T>),
+}
+
+/// Asks at once where the store waits for nobody, and otherwise in a box.
+///
+/// A future has the size of all that it may ever keep while it waits, some kilobytes here, and is
+/// moved into whoever awaits it. So it is asked where it is made if it can be; where somebody is
+/// waited for, a box costs nothing to speak of.
+#[inline]
+pub(super) fn soon<'a, T>(
+    waits: bool,
+    question: impl Future<Output = T> + Send + 'a,
+) -> Soon<'a, T> {
+    match waits {
+        true => Soon::Later(Box::pin(question)),
+        false => Soon::Now(Some(at_once(question))),
+    }
+}
+
+/// What is waited for is in a box.
+impl<T> Unpin for Soon<'_, T> {}
+
+impl<T> Future for Soon<'_, T> {
+    type Output = T;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        match self.get_mut() {
+            Self::Now(answer) => answer.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Later(question) => question.as_mut().poll(context),
+        }
+    }
+}
+
 /// A question that is under way.
 pub(super) type UnderWay<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

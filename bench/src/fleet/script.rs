@@ -1,6 +1,8 @@
 //! What a decision costs Redis: the commands that the store sends, sent again by the same client
 //! and in the same way as a plain GCRA script.
 
+use std::time::Duration;
+
 use tidegate_core::{Inherit, Limit, LimitSpec, Rate, Refill, Timestamp};
 use tidegate_store::{Answer, Call, Item, Op, Store as _};
 use tidegate_store_redis::{RedisOptions, RedisStore};
@@ -10,7 +12,7 @@ use super::wire::{ask, cpu_us, encode, load, overhear};
 use crate::service::{Child, GCRA_SCRIPT, Length};
 
 const CONNECTIONS: usize = 50;
-const KEYS: usize = 10_000;
+const KEYS: usize = 2_000;
 /// The part of a key that is replaced by others.
 const PLACE: &str = "000000000000";
 
@@ -31,14 +33,21 @@ fn limits() -> Vec<(&'static str, LimitSpec)> {
         ("sliding window counter", Limit::sliding_counter(window)),
         ("sliding window log", Limit::sliding_log(Rate::per_day(10_000))),
         ("concurrency", Limit::concurrency(1_000_000)),
-        ("warm-up", Limit::warm_up(Rate::per_second(1_000_000), std::time::Duration::from_secs(4))),
+        ("warm-up", Limit::warm_up(slow, Duration::from_secs(3600))),
     ]
 }
 
-/// Who is measured: a name, and the commands that it sends.
+/// Who is measured: a name, the words of a command, and the commands that it sends.
 struct Rival {
     name: String,
+    words: Vec<Vec<u8>>,
     commands: Vec<Vec<u8>>,
+}
+
+impl Rival {
+    fn new(name: String, words: Vec<Vec<u8>>, keys: usize) -> Self {
+        Self { name, commands: for_keys(&words, keys), words }
+    }
 }
 
 pub(super) fn run(length: Length) {
@@ -52,14 +61,14 @@ pub(super) fn run(length: Length) {
                 // Every key is there once, so that nobody is measured at making them.
                 load(&redis.address, &rival.commands, 1, 50, rival.commands.len());
                 let before = cpu_us(&redis.address);
-                let total = length.requests() / 5;
+                let total = length.requests() / 10;
                 load(&redis.address, &rival.commands, CONNECTIONS, pipeline, total);
                 rounds.push((cpu_us(&redis.address) - before) / total as f64);
             }
         }
         print(pipeline, &rivals, &mut rounds);
     }
-    memory(&redis.address, &rivals);
+    memory(&redis.address, &rivals, if length == Length::Full { 100_000 } else { 100 });
 }
 
 fn print(pipeline: usize, rivals: &[Rival], rounds: &mut [Vec<f64>]) {
@@ -82,11 +91,11 @@ fn rivals(address: &str, length: Length) -> Vec<Rival> {
     let key = captured[0].iter().find(|word| has_place(word)).expect("a key").clone();
     let plain = [b"EVALSHA", sha.as_bytes(), b"1", &key, b"60000000", b"1000000"];
     let plain: Vec<Vec<u8>> = plain.iter().map(|word| word.to_vec()).collect();
-    let gcra = Rival { name: "plain GCRA script".to_owned(), commands: for_keys(&plain, keys) };
-    let ours = limits.iter().zip(captured).map(|((name, _), words)| Rival {
-        name: format!("tidegate, {name}"),
-        commands: for_keys(&words, keys),
-    });
+    let gcra = Rival::new("plain GCRA script".to_owned(), plain, keys);
+    let ours = limits
+        .iter()
+        .zip(captured)
+        .map(|((name, _), words)| Rival::new(format!("tidegate, {name}"), words, keys));
     std::iter::once(gcra).chain(ours).collect()
 }
 
@@ -96,9 +105,9 @@ fn capture(address: &str, spec: &LimitSpec) -> Vec<Vec<u8>> {
     let runtime = runtime.expect("a runtime");
     let target = format!("redis://{address}").parse().expect("an address");
     let mut options = RedisOptions::new(target);
-    options.deadline = std::time::Duration::from_secs(5);
+    options.deadline = Duration::from_secs(5);
     let store = runtime.block_on(RedisStore::open(options)).expect("a store");
-    assert!(runtime.block_on(store.wait_ready(std::time::Duration::from_secs(5))), "Redis answers");
+    assert!(runtime.block_on(store.wait_ready(Duration::from_secs(5))), "Redis answers");
     let limit = spec.build().expect("a possible limit");
     let handle = store.register("bench", limit, Inherit::Used).expect("a limit that fits");
     let key = format!("user{PLACE}");
@@ -142,19 +151,20 @@ fn for_keys(words: &[Vec<u8>], keys: usize) -> Vec<Vec<u8>> {
 }
 
 /// Bytes that keys take.
-fn memory(address: &str, rivals: &[Rival]) {
+fn memory(address: &str, rivals: &[Rival], keys: usize) {
     println!("\n### Bytes per key in Redis, keys of 16 characters that were asked for once\n");
     println!("| what | growth of `used_memory` | `MEMORY USAGE` |\n| --- | --- | --- |");
     for rival in rivals {
         ask(address, &["FLUSHALL"]);
         let before = used_memory(address);
-        load(address, &rival.commands, 1, 1, rival.commands.len());
-        let grown = (used_memory(address) - before) / rival.commands.len() as f64;
-        let keys = ask(address, &["KEYS", "*0000001*"]);
+        let commands = for_keys(&rival.words, keys);
+        load(address, &commands, 1, 50, commands.len());
+        let grown = (used_memory(address) - before) / commands.len() as f64;
+        // One that was asked for, whatever is kept of it.
+        let one = ask(address, &["KEYS", "*000000000007}*"]);
         let usage = |key: &str| ask(address, &["MEMORY", "USAGE", key]).parse().unwrap_or(0);
-        let usages: Vec<usize> = keys.lines().map(usage).collect();
-        let first: usize = usages.iter().sum();
-        println!("| {} | {grown:.0} | {first} |", rival.name);
+        let usage: usize = one.lines().map(usage).sum();
+        println!("| {} | {grown:.0} | {usage} |", rival.name);
     }
 }
 

@@ -56,7 +56,7 @@ fn resp(serving: &Serving, words: &str) -> String {
 #[test]
 fn two_services_count_together() {
     let redis = Redis::start();
-    let slow = ["--store-timeout", "5s"];
+    let slow = ["--store-timeout", "5s", "--denial-cache-max-age", "10m"];
     let ((mut one, _one), (mut other, _other)) = (start(&redis, &slow), start(&redis, &slow));
     assert!(one.ready.ends_with(" store=redis rules=4\n"), "{}", one.ready);
     wait_for_redis(&one);

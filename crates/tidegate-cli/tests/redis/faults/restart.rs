@@ -46,7 +46,7 @@ fn redis_is_killed_and_had_written_nothing() {
     // All is forgotten once, so that every key admits its limit once more.
     let report = trial.end("kill -9, nothing on disk", Bound { losses: 1 });
     let report = report.print().check().check_times(true, SOON);
-    assert!(report.degraded > 0 && report.over > 0, "it is visible that counts were lost");
+    assert!(report.degraded > 0, "it is visible that Redis was away");
 }
 
 #[test]

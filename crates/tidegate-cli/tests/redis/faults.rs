@@ -6,6 +6,7 @@
 
 mod clock;
 mod failover;
+mod machine;
 mod report;
 mod restart;
 mod scripts;

@@ -1,9 +1,9 @@
 //! What was seen of a fault: checked, and as a row of the table.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Length;
-use super::trial::{ASKS, Bound, Marks, TIGHT, TIGHT_LIMIT, breakers_opened};
+use super::trial::{ASKS, Bound, Marks, Seen as Trial, TIGHT, TIGHT_LIMIT, breakers_opened};
 use crate::load::{Event, Seen, Source};
 use crate::services::Services;
 
@@ -16,9 +16,14 @@ pub(super) struct Report {
     length: Length,
     pub(super) events: Vec<Event>,
     pub(super) degraded: usize,
-    /// From the beginning of the fault on.
+    /// From the beginning of the fault on, of those who waited while the machine ran.
     pub(super) longest: Duration,
     pub(super) p999: Duration,
+    /// Of all, also those that the machine held up.
+    p999_of_all: Duration,
+    /// How many it held up, and for how long at the most.
+    left_out: usize,
+    stall: Duration,
     /// From the fault until the last service was seen with its breaker open.
     pub(super) opened_after: Option<Duration>,
     pub(super) opened: f64,
@@ -34,20 +39,17 @@ impl Report {
         name: &'static str,
         length: Length,
         marks: Marks,
-        events: Vec<Event>,
-        opened: Vec<Option<Instant>>,
+        seen: Trial,
         services: &Services,
         bound: Bound,
     ) -> Self {
+        let Trial { events, opened, stalls } = seen;
         let hurt = marks.hurt.expect("there was a fault");
-        let mut waits: Vec<Duration> = events
-            .iter()
-            .filter(|event| event.answered() >= hurt)
-            .map(|event| event.wait)
-            .collect();
-        waits.sort_unstable();
-        let at = |share: f64| waits[((waits.len() - 1) as f64 * share) as usize];
-        let last = events.iter().rev().find(|event| event.seen.is_degraded());
+        let after = || events.iter().filter(|event| event.answered() >= hurt);
+        let all = sorted(after().map(|event| event.wait));
+        let own = sorted(after().filter(|event| !stalls.touch(event)).map(|event| event.wait));
+        let is_own = |event: &&Event| event.seen.is_degraded() && !stalls.touch(event);
+        let last = events.iter().rev().find(is_own);
         let healed = marks.healed.unwrap_or(hurt);
         let normal_after = last.map(|event| event.answered().saturating_duration_since(healed));
         let opened_after = opened
@@ -65,8 +67,11 @@ impl Report {
             name,
             length,
             degraded: events.iter().filter(|event| event.seen.is_degraded()).count(),
-            longest: at(1.0),
-            p999: at(0.999),
+            longest: share_of(&own, 1.0),
+            p999: share_of(&own, 0.999),
+            p999_of_all: share_of(&all, 0.999),
+            left_out: all.len() - own.len(),
+            stall: stalls.longest(),
             opened_after,
             opened: breakers_opened(services),
             normal_after,
@@ -122,7 +127,7 @@ impl Report {
         };
         let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
         println!(
-            "| {} | {} | {} / {} | {} | {} / {} | {} | {} | {} | {} | {} | {} of {} |",
+            "| {} | {} | {} / {} | {} | {} / {} | {} | {} | {} | {} | {} | {} of {} | {} of all; {} held up, stalls up to {} |",
             self.name,
             self.events.len(),
             seen(Seen::Allowed(Source::Store)),
@@ -137,7 +142,20 @@ impl Report {
             time(self.normal_after),
             self.over,
             self.bound,
+            ms(self.p999_of_all),
+            self.left_out,
+            ms(self.stall),
         );
         self
     }
+}
+
+fn sorted(waits: impl Iterator<Item = Duration>) -> Vec<Duration> {
+    let mut waits: Vec<Duration> = waits.collect();
+    waits.sort_unstable();
+    waits
+}
+
+fn share_of(waits: &[Duration], share: f64) -> Duration {
+    waits.get((waits.len().saturating_sub(1) as f64 * share) as usize).copied().unwrap_or_default()
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::machine::{Machine, Stalls};
 use super::{Length, Report};
 use crate::load::{Event, Load, Plan};
 use crate::servers::wait_for;
@@ -51,7 +52,16 @@ pub(super) struct Trial {
     pub(super) services: Services,
     load: Load,
     watches: Vec<Watch>,
+    machine: Machine,
     marks: Marks,
+}
+
+/// What was seen of a trial.
+pub(super) struct Seen {
+    pub(super) events: Vec<Event>,
+    /// When each service's breaker was first seen open.
+    pub(super) opened: Vec<Option<Instant>>,
+    pub(super) stalls: Stalls,
 }
 
 /// When what happened.
@@ -93,9 +103,10 @@ impl Trial {
             each: None,
         };
         let watches = services.all.iter().map(Watch::start).collect();
+        let machine = Machine::watch();
         let load = Load::start(plan);
         load.wait_for_answers(length.answers());
-        Self { length, services, load, watches, marks: Marks::default() }
+        Self { length, services, load, watches, machine, marks: Marks::default() }
     }
 
     /// The fault begins now.
@@ -123,7 +134,8 @@ impl Trial {
         self.load.wait_for_answers(self.length.answers());
         let events: Vec<Event> = self.load.stop();
         let opened = self.watches.drain(..).map(Watch::stop).collect();
-        Report::new(name, self.length, self.marks, events, opened, &self.services, bound)
+        let seen = Seen { events, opened, stalls: self.machine.stop() };
+        Report::new(name, self.length, self.marks, seen, &self.services, bound)
     }
 
     /// What is admitted for a key that nobody has seen before, from both services together.

@@ -8,7 +8,7 @@ use tidegate_rules::{Origin, Place};
 use tidegate_store::{Answer, Call, Holding, OnError, Op, Outcome, Store};
 
 use crate::clock::Clock;
-use crate::held::{GiveBack, Held, Part};
+use crate::held::{GiveBack, Held, Part, kept};
 use crate::key::Key;
 use crate::limiter::{Decisions, Limiter, Shared};
 use crate::request::Request;
@@ -119,17 +119,18 @@ impl<S: Store + 'static, C: Clock, K: Key + ?Sized> Request<'_, S, C, K> {
         if !outcome.allowed {
             return Admission::new(verdict);
         }
+        let keep = kept(keep, &items, &answers);
         let taken = items.iter().zip(&policy.handles).zip(&answers);
-        let kept = taken
+        let parts = taken
             .filter_map(|((item, handle), answer)| Part::of(item, handle, answer, self.cost, keep));
-        let kept: Vec<Part> = kept.collect();
-        if kept.is_empty() {
+        let parts: Vec<Part> = parts.collect();
+        if parts.is_empty() {
             return Admission::new(verdict);
         }
         let giver = Arc::clone(shared) as Arc<dyn GiveBack>;
         // Who was waited for has said how long from when it said so.
         let decided = if shared.store.waits() { shared.clock.now() } else { now };
-        let held = Held::new(giver, holder, kept);
+        let held = Held::new(giver, holder, parts);
         Admission::holding(verdict, held, &shared.room, &shared.clock, decided)
     }
 }

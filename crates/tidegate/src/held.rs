@@ -34,6 +34,15 @@ pub(crate) struct Part {
     pub(crate) held: HeldPart,
 }
 
+/// What is kept of a request: all of it, if a limit holds it back and somebody may not wait so long.
+pub(crate) fn kept(keep: Keep, items: &[Item<'_>], answers: &[Answer]) -> Keep {
+    let mut asked = items.iter().zip(answers);
+    match asked.any(|(item, it)| item.mode != Mode::Shadow && !it.decision.delay.is_zero()) {
+        true => Keep::All,
+        false => keep,
+    }
+}
+
 impl Part {
     /// What was taken from an item, if it is to be kept. `cost` is what the request costs without the
     /// factors of limits.
@@ -50,7 +59,7 @@ impl Part {
         // Of nothing, everybody takes nothing; the real cost may still turn out to be something.
         let takes_part = if cost == 0 { !is_shadow } else { taken.cost > 0 };
         let is_permit = handle.limit().is_concurrency();
-        if !takes_part || !(is_permit || !delay.is_zero() || keep == Keep::All) {
+        if !takes_part || !(is_permit || keep == Keep::All) {
             return None;
         }
         let held = HeldPart {

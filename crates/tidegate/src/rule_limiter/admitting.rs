@@ -14,7 +14,7 @@ use super::{Query, RuleLimiter, Shared};
 use crate::admission::{Admission, Keep};
 use crate::armed::Armed;
 use crate::clock::Clock;
-use crate::held::{GiveBack, Held, Part};
+use crate::held::{GiveBack, Held, Part, kept};
 use crate::plain::{check_only, only_limit};
 use crate::plan::{Outcomes, Plan};
 use crate::turn::shapes;
@@ -165,6 +165,7 @@ impl Plan<'_> {
         keep: Keep,
         allowed: bool,
     ) -> Vec<Part> {
+        let keep = kept(keep, &self.items, answers);
         let asked = self.items.iter().zip(&self.by).zip(answers);
         let parts = asked.filter_map(|((item, (descriptor, by)), answer)| {
             let own = query.descriptors.get(*descriptor as usize).and_then(|it| it.cost);

@@ -49,7 +49,7 @@ fn main() {
         _ => {
             eprintln!(
                 "usage: tidegate-bench [smoke | quick | speed | matching | memory | \
-                 service [grpc | http | resp] | serve SERVER | load PART ADDRESS KEYS SECONDS | \
+                 service [grpc | http | resp | tower] | serve SERVER | load PART ADDRESS KEYS SECONDS | \
                  case WORKLOAD THREADS ROUNDS | only RIVAL WORKLOAD [THREADS]]"
             );
             std::process::exit(2);

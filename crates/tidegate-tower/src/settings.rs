@@ -15,6 +15,8 @@ use crate::client::{Trusted, peer_of};
 use crate::gate::Asking;
 
 type Shared<F> = Option<Arc<F>>;
+type ChangeRefusal = dyn Fn(&Verdict, &mut Response<Bytes>) + Send + Sync;
+type FindPeer = dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync;
 
 /// All that a layer was told.
 #[derive(Clone)]
@@ -25,8 +27,8 @@ pub(crate) struct Settings {
     pub(crate) retry_jitter_secs: u64,
     pub(crate) refused: StatusCode,
     pub(crate) is_exposed: bool,
-    pub(crate) on_refusal: Shared<dyn Fn(&Verdict, &mut Response<Bytes>) + Send + Sync>,
-    pub(crate) peer: Shared<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>,
+    pub(crate) on_refusal: Shared<ChangeRefusal>,
+    pub(crate) peer: Shared<FindPeer>,
     pub(crate) trusted: Trusted,
     pub(crate) passes_preflight: bool,
     pub(crate) passed_paths: Vec<String>,

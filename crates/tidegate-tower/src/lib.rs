@@ -42,6 +42,11 @@ mod layer;
 mod service;
 mod settings;
 
+/// The programs of the documentation compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tower.md")]
+struct Documentation;
+
 pub use asked::Asked;
 pub use body::LimitBody;
 pub use client::{Forwarding, NoNetwork, PeerAddr};

@@ -112,7 +112,7 @@ pub use tidegate_store::{
     Restored, SnapshotError, Store,
 };
 #[cfg(feature = "rules")]
-pub use turn::Turn;
+pub use turn::{HELD_MAX, Turn};
 #[cfg(feature = "rules")]
 pub use verdict::{Answered, Verdict};
 pub use waiting::WaitError;

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use tidegate_core::{AlgorithmName, Limit, Timestamp};
 
+pub use self::room::HELD_MAX;
 pub(crate) use self::room::Room;
 use self::room::Standing;
 use crate::clock::Clock;

@@ -9,7 +9,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::{Admission, Keep, Limit, LimitSpec, Limiter, ManualClock, MemoryStore, Rate};
+use tidegate::{
+    Admission, HELD_MAX, Keep, Limit, LimitSpec, Limiter, ManualClock, MemoryStore, Rate, Retry,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -164,4 +166,23 @@ fn what_a_warm_up_says_is_waited_for() {
     assert!(poll(&mut turn).is_pending());
     clock.advance(Duration::from_nanos(1));
     assert!(poll(&mut turn).is_ready());
+}
+
+#[test]
+fn one_more_than_there_is_room_for_is_refused_and_takes_nothing() {
+    let (clock, limiter) = limiter(Limit::leaky_queue(Rate::per_second(1000), 200_000));
+    let mut line: Vec<_> = (0..=HELD_MAX).filter_map(|_| admit(&limiter, 1).turn).collect();
+    assert_eq!((line.len(), limiter.held()), (HELD_MAX, HELD_MAX));
+    let before = limiter.peek("key").remaining;
+    let refused = admit(&limiter, 1);
+    assert!(!refused.verdict.allowed && refused.turn.is_none());
+    let wait = Duration::from_millis(HELD_MAX as u64 + 1);
+    assert_eq!(refused.verdict.decision.unwrap().retry, Retry::After(wait));
+    assert_eq!(limiter.peek("key").remaining, before);
+    // Who leaves makes room.
+    drop(line.pop());
+    assert!(admit(&limiter, 1).turn.is_some());
+    clock.advance(Duration::from_secs(200));
+    drop(line);
+    assert_eq!(limiter.held(), 0);
 }

@@ -15,9 +15,10 @@ use tidegate_core::Timestamp;
 
 use crate::held::Part;
 
-/// How many requests are held at once, in all lines together. Each of them keeps a connection and
-/// some hundred bytes.
-pub(crate) const HELD_MAX: usize = 100_000;
+/// How many requests of a limiter are [held](crate::Turn) at once, in all lines together. Each of them
+/// keeps a connection and some hundred bytes. One more is refused, and told to come back when its turn
+/// would have been.
+pub const HELD_MAX: usize = 100_000;
 
 /// Those who wait for their slots.
 #[derive(Default)]
@@ -30,16 +31,79 @@ type Name = (usize, Box<[u8]>);
 
 #[derive(Default)]
 struct Lines {
-    by_name: HashMap<Name, VecDeque<Slot>>,
+    by_name: HashMap<Name, Line>,
     waiters: HashMap<u64, Waiter>,
     next: u64,
 }
 
-/// A moment to go at, and who is to go then.
+/// Slots, and as many people: the first has the first, and so on.
+#[derive(Default)]
+struct Line {
+    slots: VecDeque<Slot>,
+    people: VecDeque<u64>,
+    /// How wide slots are, and how many are not.
+    width: u64,
+    others: usize,
+}
+
+/// A moment to go at, and what was taken for it.
 struct Slot {
     moment: Timestamp,
-    waiter: u64,
     part: Part,
+}
+
+impl Slot {
+    fn width(&self) -> u64 {
+        self.part.held.taken.cost
+    }
+}
+
+impl Line {
+    fn insert(&mut self, moment: Timestamp, waiter: u64, part: Part) {
+        let slot = Slot { moment, part };
+        if self.slots.is_empty() {
+            self.width = slot.width();
+        }
+        self.others += usize::from(slot.width() != self.width);
+        // Who was given a slot first may come second: the slots say who is before whom.
+        let place = self.slots.partition_point(|slot| slot.moment <= moment);
+        self.slots.insert(place, slot);
+        self.people.insert(place, waiter);
+    }
+
+    /// Where somebody stands first. Who comes later has a higher number, nearly always.
+    fn position(&self, waiter: u64) -> Option<usize> {
+        let is_it = |at: &usize| self.people.get(*at) == Some(&waiter);
+        let at = self.people.partition_point(|it| *it < waiter);
+        Some(at).filter(is_it).or_else(|| self.people.iter().position(|it| *it == waiter))
+    }
+
+    /// The last of somebody's slots.
+    fn moment(&self, waiter: u64) -> Option<Timestamp> {
+        let mut at = self.position(waiter)?;
+        while self.people.get(at + 1) == Some(&waiter) {
+            at += 1;
+        }
+        self.slots.get(at).map(|slot| slot.moment)
+    }
+
+    /// The slot that becomes free if the person at a place gives it up: the last that those behind can
+    /// move up from.
+    fn freed(&self, at: usize) -> usize {
+        if self.others == 0 {
+            return self.slots.len().saturating_sub(1);
+        }
+        let Some(width) = self.slots.get(at).map(Slot::width) else { return at };
+        let same = self.slots.iter().skip(at).take_while(|slot| slot.width() == width);
+        at + same.count().saturating_sub(1)
+    }
+
+    fn remove(&mut self, person: usize, slot: usize) -> Option<Part> {
+        self.people.remove(person);
+        let slot = self.slots.remove(slot)?;
+        self.others -= usize::from(slot.width() != self.width);
+        Some(slot.part)
+    }
 }
 
 struct Waiter {
@@ -82,10 +146,7 @@ impl Room {
         let mut names = SmallVec::new();
         for (moment, part) in slots {
             let name = name_of(&part);
-            let line = lines.by_name.entry(name.clone()).or_default();
-            // Who was given a slot first may come second: the slots say who is before whom.
-            let place = line.partition_point(|slot| slot.moment <= moment);
-            line.insert(place, Slot { moment, waiter, part });
+            lines.by_name.entry(name.clone()).or_default().insert(moment, waiter, part);
             names.push(name);
         }
         lines.waiters.insert(waiter, Waiter { names, waker: None, called: false });
@@ -119,38 +180,26 @@ impl Room {
 
     /// Goes, and has its slots.
     pub(crate) fn go(&self, waiter: u64) -> Vec<Part> {
-        self.remove(waiter, |line, at| line.remove(at))
+        self.remove(waiter, |_, at| at)
     }
 
     /// Gives its place up: those behind move up. Has the slots that became free.
     pub(crate) fn give_up(&self, waiter: u64) -> Vec<Part> {
-        self.remove(waiter, |line, mut at| {
-            let width = |slot: &Slot| slot.part.held.taken.cost;
-            while let [here, behind] = [at, at + 1].map(|at| line.get(at))
-                && let (Some(here), Some(behind)) = (here, behind)
-                && width(here) == width(behind)
-            {
-                let next = behind.waiter;
-                line[at].waiter = next;
-                at += 1;
-            }
-            line.remove(at)
-        })
+        self.remove(waiter, Line::freed)
     }
 
-    fn remove(
-        &self,
-        waiter: u64,
-        mut take: impl FnMut(&mut VecDeque<Slot>, usize) -> Option<Slot>,
-    ) -> Vec<Part> {
+    /// Takes somebody out of all lines; `slot` says which slot goes with a place.
+    fn remove(&self, waiter: u64, slot: impl Fn(&Line, usize) -> usize) -> Vec<Part> {
         let mut lines = self.lines();
         let Some(gone) = lines.waiters.remove(&waiter) else { return Vec::new() };
         let mut parts = Vec::with_capacity(gone.names.len());
         let mut wakers: SmallVec<[Waker; 2]> = SmallVec::new();
         for name in &gone.names {
             let Some(line) = lines.by_name.get_mut(name) else { continue };
-            let at = line.iter().position(|slot| slot.waiter == waiter);
-            parts.extend(at.and_then(|at| take(line, at)).map(|slot| slot.part));
+            if let Some(at) = line.position(waiter) {
+                let slot = slot(line, at);
+                parts.extend(line.remove(at, slot));
+            }
             lines.call_heads(name, &mut wakers);
         }
         drop(lines);
@@ -164,20 +213,19 @@ impl Lines {
     /// When somebody may go: the last of its slots.
     fn due(&self, waiter: u64) -> Timestamp {
         let names = self.waiters.get(&waiter).map_or(&[][..], |waiter| &waiter.names);
-        let lines = names.iter().filter_map(|name| self.by_name.get(name));
-        let slots = lines.flatten().filter(|slot| slot.waiter == waiter);
-        slots.map(|slot| slot.moment).max().unwrap_or(Timestamp::from_nanos(0))
+        let moments = names.iter().filter_map(|name| self.by_name.get(name)?.moment(waiter));
+        moments.max().unwrap_or(Timestamp::from_nanos(0))
     }
 
     /// Whether somebody in one of its lines goes before it.
     fn is_behind(&self, waiter: u64, due: Timestamp) -> bool {
         let Some(me) = self.waiters.get(&waiter) else { return false };
         let lines = me.names.iter().filter_map(|name| self.by_name.get(name));
-        let mut before = lines.flat_map(|line| line.iter().take_while(|it| it.waiter != waiter));
-        before.any(|slot| match self.stands_once(slot.waiter) {
+        let mut before = lines.flat_map(|line| line.people.iter().take_while(|it| **it != waiter));
+        before.any(|other| match self.stands_once(*other) {
             true => true,
             // Another limit may hold it for longer: whom only this one holds goes first.
-            false => (self.due(slot.waiter), slot.waiter) < (due, waiter),
+            false => (self.due(*other), *other) < (due, waiter),
         })
     }
 
@@ -188,12 +236,12 @@ impl Lines {
     /// Calls those who may now be the first of a line to go, and drops the line if it is empty.
     fn call_heads(&mut self, name: &Name, wakers: &mut SmallVec<[Waker; 2]>) {
         let Some(line) = self.by_name.get(name) else { return };
-        if line.is_empty() {
+        if line.people.is_empty() {
             self.by_name.remove(name);
             return;
         }
-        for slot in line {
-            let Some(waiter) = self.waiters.get_mut(&slot.waiter) else { continue };
+        for waiter in &line.people {
+            let Some(waiter) = self.waiters.get_mut(waiter) else { continue };
             waiter.called = true;
             wakers.extend(waiter.waker.take());
             if waiter.names.len() == 1 {

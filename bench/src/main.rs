@@ -55,7 +55,7 @@ fn main() {
         _ => {
             eprintln!(
                 "usage: tidegate-bench [smoke | quick | speed | matching | memory | \
-                 service [grpc | http | resp] | fleet [script | service | processes | calls] | \
+                 service [grpc | http | resp | tower] | fleet [script | service | processes | calls] | \
                  serve SERVER [STORE] | load PART ADDRESS KEYS SECONDS | \
                  case WORKLOAD THREADS ROUNDS | only RIVAL WORKLOAD [THREADS]]"
             );

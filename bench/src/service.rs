@@ -9,6 +9,7 @@ mod grpc;
 mod http;
 mod resp;
 mod servers;
+mod tower;
 
 pub(crate) use self::child::Child;
 pub(crate) use self::resp::SCRIPT as GCRA_SCRIPT;
@@ -19,16 +20,18 @@ pub(crate) enum Part {
     Grpc,
     Http,
     Resp,
+    Tower,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 3] = [Self::Grpc, Self::Http, Self::Resp];
+    pub(crate) const ALL: [Self; 4] = [Self::Grpc, Self::Http, Self::Resp, Self::Tower];
 
     pub(crate) fn named(name: &str) -> Self {
         match name {
             "grpc" => Self::Grpc,
             "http" => Self::Http,
             "resp" => Self::Resp,
+            "tower" => Self::Tower,
             _ => panic!("there is no front end {name}"),
         }
     }
@@ -88,6 +91,7 @@ pub(crate) fn run(length: Length, parts: &[Part]) {
             Part::Grpc => grpc::run(length),
             Part::Http => http::run(length),
             Part::Resp => resp::run(length),
+            Part::Tower => tower::run(length),
         }
     }
 }
@@ -105,6 +109,7 @@ pub(crate) fn load(part: Part, address: &str, keys: usize, seconds: usize) {
             Part::Grpc => grpc::load(address, keys, 50_000, || 0.0),
             Part::Http => http::load(address, keys, 50_000, || 0.0),
             Part::Resp => resp::load(address, "throttle", keys, 200_000, 1, || 0.0),
+            Part::Tower => tower::load(address, keys, 50_000, || 0.0),
         };
         println!("{:.0} per second", measured.per_second);
     }

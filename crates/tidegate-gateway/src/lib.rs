@@ -1,0 +1,2 @@
+//! A reverse proxy that keeps rate limits.
+mod scan;

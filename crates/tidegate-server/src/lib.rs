@@ -30,4 +30,5 @@ pub use config::{Config, HeaderNames, TlsFiles, threads_by_default};
 pub use front_end::FrontEnd;
 pub use server::{Bound, Server, StartError};
 pub use service::{Limits, Service};
-pub use tls::TlsError;
+pub use http::client::Trusted;
+pub use tls::{TlsError, server_config};

@@ -1,0 +1,7 @@
+//! The gateway, with real clients before it and real servers behind it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::panic, reason = "a test that cannot go on has failed")]
+
+mod forwarding;
+mod malformed;
+mod support;

@@ -44,6 +44,7 @@ pub(crate) async fn serve<G: Gate>(worker: Rc<Worker<G>>, tcp: TcpStream, peer: 
     let Some(Opened { stream, early, is_http2, client, scheme }) = opened else { return };
     let watched = worker.watches.watch();
     let watch = Arc::clone(watched.share());
+    watch.set_idle(worker.shared.pace.idle);
     let place = Rc::new(Place {
         peer: Peer::new(client, scheme, &worker.trusted),
         watch: Arc::clone(&watch),

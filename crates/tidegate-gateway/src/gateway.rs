@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
@@ -25,6 +26,8 @@ use crate::worker::{Shared, Target, Worker};
 
 /// What is spoken over TLS, what is preferred first.
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
+/// How long a client may still send that has its last answer.
+const LINGER: Duration = Duration::from_secs(2);
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
@@ -203,6 +206,7 @@ fn share(config: GatewayConfig) -> Result<Shared, GatewayError> {
         body: patience.body.into(),
         idle: patience.idle.into(),
         write: patience.write.into(),
+        linger: LINGER.into(),
     };
     Ok(Shared {
         routes,
@@ -244,8 +248,8 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.set_reuse_port(true)?;
     // Connections inherit it.
     let keepalive = TcpKeepalive::new()
-        .with_time(std::time::Duration::from_secs(60))
-        .with_interval(std::time::Duration::from_secs(15));
+        .with_time(Duration::from_secs(60))
+        .with_interval(Duration::from_secs(15));
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;

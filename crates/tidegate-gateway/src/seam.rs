@@ -132,8 +132,7 @@ async fn answer<G: Gate>(
         response
     });
     if had_upgrade && watch.mode() == Mode::Parked {
-        // It stays with HTTP.
-        watch.set_mode(Mode::Http);
+        watch.resume();
     }
     if let (Some(mut line), Some(log)) = (line, &place.worker.log) {
         line.status = response.status();

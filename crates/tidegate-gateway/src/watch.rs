@@ -79,6 +79,8 @@ pub(crate) struct Watch {
     draining: AtomicBool,
     /// Requests that have not been answered in full.
     in_flight: AtomicU32,
+    /// How long the client may go without one, in ticks.
+    idle: AtomicU32,
     fault: Mutex<Option<Fault>>,
     waker: Mutex<Option<Waker>>,
 }
@@ -124,6 +126,13 @@ impl Watch {
         self.mode.store(mode as u8, Relaxed);
     }
 
+    /// Goes on with HTTP behind a request that might have ended it. Whoever reads has been told
+    /// that there is nothing, and is woken to look again.
+    pub(crate) fn resume(&self) {
+        self.set_mode(Mode::Http);
+        self.wake();
+    }
+
     /// What is wrong with what the client sent.
     pub(crate) fn fault(&self) -> Option<Fault> {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner)
@@ -137,9 +146,16 @@ impl Watch {
         self.in_flight.fetch_add(1, Relaxed);
     }
 
-    /// A request has been answered. Whether it was the last one under way.
-    pub(crate) fn end_request(&self) -> bool {
-        self.in_flight.fetch_sub(1, Relaxed) == 1
+    /// A request has been answered. After the last one under way the client is waited for.
+    pub(crate) fn end_request(&self) {
+        if self.in_flight.fetch_sub(1, Relaxed) == 1 {
+            self.wait_on(Wait::Read, Ticks(self.idle.load(Relaxed)));
+        }
+    }
+
+    /// How long the client may go without a request.
+    pub(crate) fn set_idle(&self, idle: Ticks) {
+        self.idle.store(idle.0, Relaxed);
     }
 
     pub(crate) fn is_in_flight(&self) -> bool {

@@ -21,6 +21,9 @@ const STAND_IN: &[u8] = b"GET * HTTP/1.1\r\nhost: -\r\nconnection: close\r\n\r\n
 /// How much of something that is not HTTP is read before it is known what it is.
 const EARLY_MAX: usize = 64 * 1024;
 
+/// How much a client may still send after its last answer, before the connection is cut.
+const LINGER_BYTES: usize = 1 << 20;
+
 /// Whether a request stands in for one that was refused.
 pub(crate) fn is_stand_in(method: &http::Method, target: &http::Uri) -> bool {
     *method == http::Method::GET && target.path() == "*"
@@ -40,6 +43,7 @@ pub(crate) struct Pace {
     pub(crate) body: Ticks,
     pub(crate) idle: Ticks,
     pub(crate) write: Ticks,
+    pub(crate) linger: Ticks,
 }
 
 /// A connection whose requests are scanned.
@@ -54,6 +58,8 @@ pub(crate) struct Wire {
     ready: usize,
     /// Whether the stand-in has been given.
     is_over: bool,
+    /// How much more is read and thrown away, once nothing is written any more.
+    lingering: Option<usize>,
 }
 
 impl Wire {
@@ -70,7 +76,7 @@ impl Wire {
         if scanner.is_parked() {
             watch.set_mode(Mode::Parked);
         }
-        Self { stream, scanner, watch, pace, held: early, ready, is_over: false }
+        Self { stream, scanner, watch, pace, held: early, ready, is_over: false, lingering: None }
     }
 
     /// Gives what is held, as far as it may go on.
@@ -106,7 +112,11 @@ impl Wire {
                 return Poll::Ready(Ok(()));
             }
             if let Some(fault) = self.scanner.fault() {
-                return Poll::Ready(self.refuse(fault, buffer));
+                // Behind the stand-in nothing comes any more, but the client is still there.
+                return match self.is_over {
+                    true => Poll::Pending,
+                    false => Poll::Ready(self.refuse(fault, buffer)),
+                };
             }
             if self.scanner.is_parked() {
                 if self.watch.mode() == Mode::Parked {
@@ -152,12 +162,11 @@ impl Wire {
     /// Gives the stand-in where a request would be; a body is broken off.
     fn refuse(&mut self, fault: Fault, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
         self.watch.set_fault(fault);
-        if fault == Fault::Chunk {
+        self.is_over = true;
+        if fault == Fault::Chunk || buffer.remaining() < STAND_IN.len() {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        if !std::mem::replace(&mut self.is_over, true) && buffer.remaining() >= STAND_IN.len() {
-            buffer.put_slice(STAND_IN);
-        }
+        buffer.put_slice(STAND_IN);
         Ok(())
     }
 
@@ -175,6 +184,21 @@ impl Wire {
         self.held.clear();
         self.scanner.refuse(Fault::Late);
         self.refuse(Fault::Late, buffer)
+    }
+
+    /// Throws away what a client still sends that has its last answer. To cut a connection with
+    /// bytes unread would make the system throw away the answer on its way.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut room = [0; 4096];
+        while let Some(left @ 1..) = self.lingering
+            && !self.watch.is_late(Wait::Read)
+        {
+            let mut buffer = ReadBuf::new(&mut room);
+            ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
+            let some = buffer.filled().len();
+            self.lingering = Some(if some == 0 { 0 } else { left.saturating_sub(some) });
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Writes down how long the next byte may take.
@@ -268,7 +292,18 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+        let this = self.get_mut();
+        let is_clean = this.scanner.is_at_head() && this.held.is_empty();
+        if is_clean || this.watch.mode() == Mode::Tunnel {
+            return Pin::new(&mut this.stream).poll_shutdown(context);
+        }
+        if this.lingering.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
+            this.lingering = Some(LINGER_BYTES);
+            this.watch.forgive(Wait::Read);
+            this.watch.wait(Wait::Read, this.pace.linger);
+        }
+        this.poll_linger(context)
     }
 }
 

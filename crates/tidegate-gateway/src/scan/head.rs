@@ -2,6 +2,8 @@
 
 use super::{Fault, Sizes};
 
+/// How many headers a request may have: as many as the parser behind this takes.
+const HEADERS_MAX: usize = 100;
 /// How many empty lines may stand before a request.
 const EMPTY_LINES_MAX: usize = 4;
 
@@ -68,11 +70,16 @@ pub(super) struct Head {
 pub(super) fn check(head: &[u8], sizes: Sizes) -> Result<Head, Fault> {
     let (line, mut rest) = split_line(head).ok_or(Fault::LineEnd)?;
     let is_current = check_request_line(line, sizes)?;
+    let mut count = 0;
     let (mut hosts, mut length, mut is_chunked, mut has_upgrade) = (0, None, false, false);
     while let Some((line, after)) = split_line(rest) {
         rest = after;
         if line.is_empty() {
             break;
+        }
+        count += 1;
+        if count > HEADERS_MAX {
+            return Err(Fault::HeadTooLarge);
         }
         let (name, value) = split_header(line)?;
         match name.len() {

@@ -11,9 +11,9 @@ use crate::support::*;
 
 #[test]
 fn a_request_goes_through_and_comes_back() {
-    let (upstream, nothing) = (echo(), "");
+    let upstream = echo();
     let gateway = start(GatewayConfig::to(upstream.url()));
-    let answer = curl(&["-i", "-H", "Accept:", "-H", "User-Agent: u", &url(&gateway, "/a%2Fb//../c?d=%20e")]);
+    let answer = curl(&["-i", "--path-as-is", "-H", "Accept:", "-H", "User-Agent: u", &url(&gateway, "/a%2Fb//../c?d=%20e")]);
     let host = gateway.address();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert_eq!(
@@ -26,7 +26,7 @@ fn a_request_goes_through_and_comes_back() {
              via: 1.1 tidegate\n\
              x-forwarded-for: 127.0.0.1\n\
              x-forwarded-host: {host}\n\
-             x-forwarded-proto: http\n\n{nothing}"
+             x-forwarded-proto: http\n\n"
         )
     );
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
@@ -71,7 +71,7 @@ fn bodies_and_trailers_go_both_ways() {
     );
     assert_eq!(status(&answer), "200");
     let body = answer.split_once("\r\n\r\n").unwrap().1;
-    assert!(body.starts_with("b\r\nhello world\r\n0\r\n"), "{answer}");
+    assert!(body.starts_with("B\r\nhello world\r\n0\r\n"), "{answer}");
     assert!(body.contains("x-up: 1\r\n") && body.contains("x-down: 2\r\n"), "{answer}");
     // With a length, and none.
     let echo = echo();
@@ -125,7 +125,7 @@ fn head_and_others_without_a_body_have_none() {
         write!(stream, "{request} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let head = read_head(&mut stream).unwrap();
         assert_eq!(status(&head), wanted);
-        assert_eq!(head.contains("content-length: 7"), wanted != "204", "{head}");
+        assert_eq!(head.contains("content-length: 7"), wanted == "200", "{head}");
     }
     assert_eq!(upstream.accepted(), 1);
     assert_eq!(curl(&["-I", "-o", "/dev/null", "-w", "%{http_code}", &url(&gateway, "/")]), "200");

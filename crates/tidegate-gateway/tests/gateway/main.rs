@@ -3,5 +3,9 @@
 #![expect(clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod forwarding;
+mod limiting;
 mod malformed;
+mod operation;
+mod secure;
 mod support;
+mod upgrades;

@@ -19,36 +19,36 @@ use hyper_util::server::conn::auto;
 use tidegate_gateway::{Gateway, GatewayConfig, Open};
 
 /// Long enough for anything that happens at all.
-pub const GUARD: Duration = Duration::from_secs(20);
+pub(crate) const GUARD: Duration = Duration::from_secs(20);
 
 /// A server that tests look behind a gateway with; it lives as long as the process.
-pub struct Server {
-    pub address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     accepted: Arc<AtomicUsize>,
 }
 
 impl Server {
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// How many connections have come.
-    pub fn accepted(&self) -> usize {
+    pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 }
 
-pub type Body = BoxBody<Bytes, Infallible>;
+pub(crate) type Body = BoxBody<Bytes, Infallible>;
 
-pub fn full(text: impl Into<Bytes>) -> Body {
+pub(crate) fn full(text: impl Into<Bytes>) -> Body {
     Full::new(text.into()).boxed()
 }
 
 /// A server on hyper, of HTTP/1 and HTTP/2.
-pub fn serve<F, H>(handle: H) -> Server
+pub(crate) fn serve<F, H>(handle: H) -> Server
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Response<Body>> + Send,
+    F: Future<Output = Response<Body>> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -82,7 +82,7 @@ where
 
 /// A server that says what it was asked: the first line, the headers in order, the body, and
 /// trailers.
-pub fn echo() -> Server {
+pub(crate) fn echo() -> Server {
     serve(|request| async move {
         let (parts, body) = request.into_parts();
         let mut text = format!("{} {} {:?}\n", parts.method, parts.uri, parts.version);
@@ -99,7 +99,7 @@ pub fn echo() -> Server {
                 text.push('\n');
                 text.push_str(&String::from_utf8_lossy(&collected.to_bytes()));
                 for (name, value) in trailers.iter().flatten() {
-                    let name = name.as_ref().map_or("", |name| name.as_str());
+                    
                     text.push_str(&format!("\ntrailer {name}: {}", value.to_str().unwrap()));
                 }
             }
@@ -112,7 +112,7 @@ pub fn echo() -> Server {
 }
 
 /// A server that handles each connection as it likes, told which one it is.
-pub fn raw_server(handle: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> Server {
+pub(crate) fn raw_server(handle: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let accepted = Arc::new(AtomicUsize::new(0));
@@ -128,7 +128,7 @@ pub fn raw_server(handle: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> 
 }
 
 /// Reads a head, and gives it with what came behind it.
-pub fn read_head(stream: &mut TcpStream) -> Option<String> {
+pub(crate) fn read_head(stream: &mut TcpStream) -> Option<String> {
     let mut bytes = Vec::new();
     let mut one = [0];
     while !bytes.ends_with(b"\r\n\r\n") {
@@ -140,13 +140,13 @@ pub fn read_head(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-pub fn start(config: GatewayConfig) -> Gateway {
+pub(crate) fn start(config: GatewayConfig) -> Gateway {
     let mut config = config;
     config.threads = 1;
     Gateway::start(config, Open).unwrap()
 }
 
-pub fn connect(gateway: &Gateway) -> TcpStream {
+pub(crate) fn connect(gateway: &Gateway) -> TcpStream {
     let stream = TcpStream::connect(gateway.address()).unwrap();
     stream.set_read_timeout(Some(GUARD)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -154,13 +154,13 @@ pub fn connect(gateway: &Gateway) -> TcpStream {
 }
 
 /// Sends bytes and reads until the gateway closes.
-pub fn say(gateway: &Gateway, bytes: impl AsRef<[u8]>) -> String {
+pub(crate) fn say(gateway: &Gateway, bytes: impl AsRef<[u8]>) -> String {
     let mut stream = connect(gateway);
     stream.write_all(bytes.as_ref()).unwrap();
     read_all(&mut stream)
 }
 
-pub fn read_all(stream: &mut TcpStream) -> String {
+pub(crate) fn read_all(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => {}
@@ -171,7 +171,7 @@ pub fn read_all(stream: &mut TcpStream) -> String {
 }
 
 /// Reads an answer that tells its length.
-pub fn read_answer(stream: &mut TcpStream) -> String {
+pub(crate) fn read_answer(stream: &mut TcpStream) -> String {
     let head = read_head(stream).expect("an answer");
     let length = head
         .lines()
@@ -182,7 +182,7 @@ pub fn read_answer(stream: &mut TcpStream) -> String {
     head + &String::from_utf8_lossy(&body)
 }
 
-pub fn curl(arguments: &[&str]) -> String {
+pub(crate) fn curl(arguments: &[&str]) -> String {
     let output = Command::new("curl")
         .args(["-sS", "--max-time", "20"])
         .args(arguments)
@@ -198,22 +198,22 @@ pub fn curl(arguments: &[&str]) -> String {
     text
 }
 
-pub fn url(gateway: &Gateway, path: &str) -> String {
+pub(crate) fn url(gateway: &Gateway, path: &str) -> String {
     format!("http://{}{path}", gateway.address())
 }
 
 /// The status of an answer.
-pub fn status(answer: &str) -> &str {
+pub(crate) fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or(answer)
 }
 
 /// An address where nobody answers.
-pub fn nobody() -> SocketAddr {
+pub(crate) fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// Waits until something is so.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !is_so() {
         assert!(began.elapsed() < GUARD, "never: {what}");
@@ -222,15 +222,15 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// A real nginx that lives as long as this.
-pub struct Nginx {
+pub(crate) struct Nginx {
     process: std::process::Child,
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     _dir: tempfile::TempDir,
 }
 
 impl Nginx {
     /// With so much in its one server.
-    pub fn start(server: &str) -> Self {
+    pub(crate) fn start(server: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let address = nobody();
         let path = dir.path().display();
@@ -254,7 +254,7 @@ impl Nginx {
         nginx
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 }

@@ -3,6 +3,7 @@
 //! `cargo run --release -p tidegate-bench` prints the tables of `bench/RESULTS.md`. Rivals take
 //! turns within each round, so that a disturbed moment disturbs them all; read the ratios.
 
+mod gateway;
 mod matching;
 mod memory;
 mod rivals;
@@ -22,12 +23,17 @@ fn main() {
             speed::run(speed::Length::Smoke);
             matching::run(1, 1_000);
             service::run(service::Length::Smoke, &service::Part::ALL);
+            gateway::run(service::Length::Smoke, 1);
         }
         // The service on loopback beside bare servers and Redis.
         ["service"] => service::run(service::Length::Full, &service::Part::ALL),
         ["service", part] => service::run(service::Length::Full, &[service::Part::named(part)]),
         // One server in a process of its own, until it is killed; one load on an address.
         ["serve", server] => service::serve(server),
+        ["serve", gateway, upstream] => gateway::serve(gateway, upstream),
+        // The gateway beside nginx; build it with `--profile lto`.
+        ["gateway"] => gateway::run(service::Length::Full, 1),
+        ["gateway", threads] => gateway::run(service::Length::Full, number(threads)),
         ["load", part, address, keys, seconds] => {
             service::load(service::Part::named(part), address, number(keys), number(seconds));
         }
@@ -49,7 +55,7 @@ fn main() {
         _ => {
             eprintln!(
                 "usage: tidegate-bench [smoke | quick | speed | matching | memory | \
-                 service [grpc | http | resp] | serve SERVER | load PART ADDRESS KEYS SECONDS | \
+                 service [grpc | http | resp] | gateway [THREADS] | serve SERVER [UPSTREAM] | load PART ADDRESS KEYS SECONDS | \
                  case WORKLOAD THREADS ROUNDS | only RIVAL WORKLOAD [THREADS]]"
             );
             std::process::exit(2);

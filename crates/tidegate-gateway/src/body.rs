@@ -174,19 +174,17 @@ impl Body for Answer {
         let frame = match &mut this.kind {
             Kind::Text(text) if text.is_empty() => None,
             Kind::Text(text) => Some(Ok(Frame::data(std::mem::take(text)))),
-            Kind::Stream { inner, watch, idle, .. } => {
-                match Pin::new(inner).poll_frame(context) {
-                    Poll::Pending if watch.is_late(Wait::Upstream) => Some(Err(Broken::Late)),
-                    Poll::Pending => {
-                        watch.wait_on(Wait::Upstream, *idle);
-                        return Poll::Pending;
-                    }
-                    Poll::Ready(frame) => {
-                        watch.rest(Wait::Upstream);
-                        frame.map(|frame| frame.map_err(|_| Broken::Upstream))
-                    }
+            Kind::Stream { inner, watch, idle, .. } => match Pin::new(inner).poll_frame(context) {
+                Poll::Pending if watch.is_late(Wait::Upstream) => Some(Err(Broken::Late)),
+                Poll::Pending => {
+                    watch.wait_on(Wait::Upstream, *idle);
+                    return Poll::Pending;
                 }
-            }
+                Poll::Ready(frame) => {
+                    watch.rest(Wait::Upstream);
+                    frame.map(|frame| frame.map_err(|_| Broken::Upstream))
+                }
+            },
         };
         match &frame {
             Some(Ok(frame)) => this.bytes += frame.data_ref().map_or(0, |data| data.len() as u64),

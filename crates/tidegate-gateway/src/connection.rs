@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use hyper::server::conn::{http1, http2};
@@ -128,8 +129,7 @@ async fn read_preface(tcp: &mut TcpStream, early: &mut Vec<u8>) -> Option<bool> 
 async fn serve_http1<G: Gate>(place: Rc<Place<G>>, stream: Stream, early: Vec<u8>) {
     let watch = Arc::clone(&place.watch);
     let config = &place.worker.shared.config;
-    let sizes =
-        Sizes { head_max: config.head_bytes_max, target_max: config.target_bytes_max };
+    let sizes = Sizes { head_max: config.head_bytes_max, target_max: config.target_bytes_max };
     let wire = Wire::new(stream, early, sizes, place.worker.shared.pace, Arc::clone(&watch));
     let mut builder = http1::Builder::new();
     builder
@@ -177,6 +177,12 @@ async fn serve_http2<G: Gate>(place: Rc<Place<G>>, stream: Stream, early: Vec<u8
         if !is_told && (watch.is_draining() || is_late) {
             is_told = true;
             conn.as_mut().graceful_shutdown();
+            // A client that does not say goodbye is not waited for.
+            watch.forgive(Wait::Read);
+            watch.set_idle(shared.pace.linger);
+            watch.wait(Wait::Read, shared.pace.linger);
+        } else if is_late {
+            return Poll::Ready(());
         }
         conn.as_mut().poll(context).map(|_| ())
     })

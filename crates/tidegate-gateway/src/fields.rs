@@ -80,7 +80,12 @@ pub(crate) fn upgrade_of(parts: &Parts) -> Option<HeaderValue> {
         names.into_iter().any(|name| name.trim().eq_ignore_ascii_case("upgrade"))
     };
     let asks = parts.headers.get_all(header::CONNECTION).iter().any(asks);
-    (asks && parts.version == Version::HTTP_11).then(|| protocol.clone())
+    // What is HTTP again would go through unseen, and past all limits.
+    let is_http = protocol.as_bytes().split(|byte| *byte == b',').any(|name| {
+        let name = name.trim_ascii().to_ascii_lowercase();
+        [&b"h2"[..], b"http", b"tls"].iter().any(|start| name.starts_with(start))
+    });
+    (asks && !is_http && parts.version == Version::HTTP_11).then(|| protocol.clone())
 }
 
 /// Takes out what is meant for the next hop only.
@@ -144,7 +149,8 @@ fn strip_named(headers: &mut HeaderMap) {
     headers.remove(header::CONNECTION);
     for name in named {
         // Nobody may take out what the message cannot do without.
-        let is_needed = name == header::HOST || name == header::CONTENT_LENGTH || name == header::TE;
+        let is_needed =
+            name == header::HOST || name == header::CONTENT_LENGTH || name == header::TE;
         if !is_needed {
             headers.remove(name);
         }
@@ -352,6 +358,18 @@ mod tests {
         assert_eq!(normalise(&mut request), Err(Fault::Host));
         assert_eq!(normalise(&mut parts("CONNECT", "a:1", &[])), Err(Fault::Connect));
         assert_eq!(normalise(&mut parts("GET", "*", &[])), Err(Fault::Target));
+    }
+
+    #[test]
+    fn http_in_disguise_is_no_other_protocol() {
+        let ask = |protocol: &str| {
+            let headers = [("connection", "Upgrade, HTTP2-Settings"), ("upgrade", protocol)];
+            upgrade_of(&parts("GET", "/", &headers)).is_some()
+        };
+        assert!(ask("websocket") && ask("my-own/1.0"));
+        for http in ["h2c", "H2C", "websocket, h2c", "h2", "HTTP/2.0", "TLS/1.2"] {
+            assert!(!ask(http), "{http}");
+        }
     }
 
     #[test]

@@ -75,7 +75,11 @@ impl<S, C: Clock> Limits<S, C> {
 
 impl<S: LocalStore + 'static, C: Clock> Limits<S, C> {
     /// Asks, and gives the id of the reservation if there is one.
-    fn ask<R: HttpRequest>(&self, request: &R, mapped: &mut Mapped) -> (Verdict, Option<u128>, u128) {
+    fn ask<R: HttpRequest>(
+        &self,
+        request: &R,
+        mapped: &mut Mapped,
+    ) -> (Verdict, Option<u128>, u128) {
         let holder = random();
         let query = Query::new(&self.domain, &[]).holder(holder);
         let now = self.limiter.now();
@@ -91,8 +95,32 @@ impl<S: LocalStore + 'static, C: Clock> Limits<S, C> {
         (self.limiter.ask_http_at(Op::Check, &query, request, mapped, now), None, holder)
     }
 
+    /// Asks, and takes along what has to be known later, if anything has. Whether permits were
+    /// taken.
+    fn rule<R: HttpRequest>(
+        &self,
+        request: &R,
+        mapped: &mut Mapped,
+    ) -> (Ruling<LimitsPass<S, C>>, bool) {
+        let (verdict, id, holder) = self.ask(request, mapped);
+        let has_delay = verdict.decision.is_some_and(|decision| !decision.delay.is_zero());
+        let must_release = verdict
+            .limits
+            .iter()
+            .any(|answered| verdict.rule(answered).is_some_and(|rule| rule.limit.is_concurrency()));
+        let needs_pass = verdict.allowed && (id.is_some() || must_release || has_delay);
+        let pass = needs_pass.then(|| self.pass(mapped, id, holder));
+        (Ruling { verdict: Some(verdict), pass, was_delayed: false }, must_release)
+    }
+
     fn pass(&self, mapped: &mut Mapped, id: Option<u128>, holder: u128) -> LimitsPass<S, C> {
-        LimitsPass { gate: self.clone(), mapped: std::mem::take(mapped), id, holder, taken: Taken::All }
+        LimitsPass {
+            gate: self.clone(),
+            mapped: std::mem::take(mapped),
+            id,
+            holder,
+            taken: Taken::All,
+        }
     }
 }
 
@@ -100,29 +128,23 @@ impl<S: LocalStore + 'static, C: Clock> Gate for Limits<S, C> {
     type Pass = LimitsPass<S, C>;
 
     async fn decide<R: HttpRequest>(&self, request: &R) -> Ruling<Self::Pass> {
-        let mut mapped = MAPPED.with(RefCell::take);
-        let (verdict, id, holder) = self.ask(request, &mut mapped);
+        let (mut ruling, must_release) =
+            MAPPED.with_borrow_mut(|mapped| self.rule(request, mapped));
+        let (Some(verdict), Some(pass)) = (&ruling.verdict, &mut ruling.pass) else {
+            return ruling;
+        };
         let delay = verdict.decision.map_or(Duration::ZERO, |decision| decision.delay);
-        let must_release = verdict.limits.iter().any(|answered| {
-            verdict.rule(answered).is_some_and(|rule| rule.limit.is_concurrency())
-        });
-        if !verdict.allowed || (id.is_none() && !must_release && delay.is_zero()) {
-            MAPPED.with(|scratch| scratch.replace(mapped));
-            return Ruling { verdict: Some(verdict), pass: None, was_delayed: false };
-        }
-        let mut pass = self.pass(&mut mapped, id, holder);
-        MAPPED.with(|scratch| scratch.replace(mapped));
         if !delay.is_zero() {
-            let key = line_of(&verdict, &pass.mapped);
-            match self.queue.enter(key, delay) {
-                Some(mut ticket) => ticket.wait().await,
+            let Some(mut ticket) = self.queue.enter(line_of(verdict, &pass.mapped), delay) else {
                 // What it took goes back with the pass.
-                None => return Ruling { verdict: Some(no_room(verdict, delay)), pass: None, was_delayed: false },
-            }
+                let verdict = ruling.verdict.map(|verdict| no_room(verdict, delay));
+                return Ruling { verdict, pass: None, was_delayed: false };
+            };
+            ticket.wait().await;
+            ruling.was_delayed = true;
         }
         pass.taken = if must_release { Taken::Permits } else { Taken::Nothing };
-        let pass = (must_release || id.is_some()).then_some(pass);
-        Ruling { verdict: Some(verdict), pass, was_delayed: !delay.is_zero() }
+        ruling
     }
 }
 

@@ -106,7 +106,7 @@ impl Log {
         if line.outcome == Outcome::Refused && self.refusals_one_in > 1 {
             let count = self.refusals.get();
             self.refusals.set(count.wrapping_add(1));
-            if count % self.refusals_one_in != 0 {
+            if !count.is_multiple_of(self.refusals_one_in) {
                 return;
             }
         }

@@ -291,8 +291,7 @@ impl AsyncRead for Tallied {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let done =
-            each!(&mut this.stream, stream => Pin::new(stream).poll_read(context, buffer));
+        let done = each!(&mut this.stream, stream => Pin::new(stream).poll_read(context, buffer));
         let some = buffer.filled().len() - before;
         // Nobody else writes to it.
         this.came.store(this.came.load(Relaxed).wrapping_add(some as u64), Relaxed);

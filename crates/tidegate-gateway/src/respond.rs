@@ -162,8 +162,12 @@ impl Told {
             let ours = std::str::from_utf8(&self.text[range.clone()]).unwrap_or_default();
             let merged = match (field, theirs(headers, *field)) {
                 _ if is_plain && they_lead => continue,
-                (Field::RateLimit, Some(theirs)) => HeaderValue::try_from(merge_states(&theirs, ours)),
-                (Field::Policy, Some(theirs)) => HeaderValue::try_from(merge_policies(&theirs, ours)),
+                (Field::RateLimit, Some(theirs)) => {
+                    HeaderValue::try_from(merge_states(&theirs, ours))
+                }
+                (Field::Policy, Some(theirs)) => {
+                    HeaderValue::try_from(merge_policies(&theirs, ours))
+                }
                 _ => HeaderValue::try_from(ours),
             };
             if let Ok(merged) = merged {

@@ -46,12 +46,8 @@ pub(crate) async fn upgrade<G: Gate>(
     parts.headers.insert(header::UPGRADE, protocol);
     parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     let request = Request::from_parts(parts, Sending::Nothing);
-    let course = Course {
-        pools: &place.worker.pools,
-        upstream: target.upstream,
-        pace: &target.pace,
-        watch,
-    };
+    let course =
+        Course { pools: &place.worker.pools, upstream: target.upstream, pace: &target.pace, watch };
     let Begun { mut response, lent, .. } =
         forward(course, request, &Rc::new(Cell::new(None))).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {

@@ -140,7 +140,10 @@ impl Address {
     fn new(url: &str, config: &config::Upstream) -> Result<Self, String> {
         let uri: Uri = url.parse().map_err(|error| format!("it is not a URL: {error}"))?;
         let authority = uri.authority().ok_or("it has no host; give `http://host:port`")?.clone();
-        if !matches!(uri.path(), "" | "/") || uri.query().is_some() || authority.as_str().contains('@') {
+        if !matches!(uri.path(), "" | "/")
+            || uri.query().is_some()
+            || authority.as_str().contains('@')
+        {
             return Err("it has more than a scheme, a host and a port".into());
         }
         let (scheme, protocol) = match uri.scheme_str() {

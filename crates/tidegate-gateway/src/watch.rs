@@ -35,8 +35,8 @@ impl From<Duration> for Ticks {
 }
 
 impl Ticks {
-    /// The moment after it.
-    fn from_now(self) -> u32 {
+    /// The moment when it is over, if it begins now.
+    fn end(self) -> u32 {
         now().saturating_add(self.0)
     }
 
@@ -88,7 +88,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Waits from now on.
     pub(crate) fn wait(&self, what: Wait, most: Ticks) {
-        self.by[what as usize].store(most.from_now(), Relaxed);
+        self.by[what as usize].store(most.end(), Relaxed);
     }
 
     /// Waits from now on, unless it waits already.

@@ -100,7 +100,7 @@ impl<G: Gate> Worker<G> {
             let mut ticks = 0u32;
             let tidy = || {
                 ticks = ticks.wrapping_add(1);
-                if ticks % 10 == 0 {
+                if ticks.is_multiple_of(10) {
                     this.pools.tidy();
                 }
             };

@@ -39,10 +39,7 @@ pub enum TlsError {
 ///
 /// # Errors
 /// If a file cannot be read, or they do not fit together.
-pub fn server_config(
-    files: &TlsFiles,
-    protocols: &[&[u8]],
-) -> Result<Arc<ServerConfig>, TlsError> {
+pub fn server_config(files: &TlsFiles, protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|why| unreadable("a private key", &files.key, &why))?;

@@ -89,17 +89,18 @@ pub(super) fn check(head: &[u8], sizes: Sizes) -> Result<Head, Fault> {
                     return Err(Fault::Host);
                 }
             }
-            6 if name.eq_ignore_ascii_case(b"expect") => {
-                if !value.eq_ignore_ascii_case(b"100-continue") {
-                    return Err(Fault::Expectation);
-                }
+            6 if name.eq_ignore_ascii_case(b"expect")
+                && !value.eq_ignore_ascii_case(b"100-continue") =>
+            {
+                return Err(Fault::Expectation);
             }
             7 if name.eq_ignore_ascii_case(b"upgrade") => has_upgrade = is_current,
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 // Two that agree are no harm, but nobody sends them.
-                if length.replace(parse_length(value)?).is_some() {
-                    return Err(Fault::Length);
-                }
+                length = match length {
+                    None => Some(parse_length(value)?),
+                    Some(_) => return Err(Fault::Length),
+                };
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 if is_chunked || !is_current {
@@ -160,8 +161,15 @@ fn check_request_line(line: &[u8], sizes: Sizes) -> Result<bool, Fault> {
 }
 
 fn check_target(method: &[u8], target: &[u8]) -> Result<(), Fault> {
-    let is_fine = |byte: &u8| *byte > b' ' && *byte != 0x7f && *byte != b'#';
-    if !target.iter().all(is_fine) {
+    // What the parser behind this takes, and no fragment.
+    let query = target.iter().position(|byte| *byte == b'?').unwrap_or(target.len());
+    let is_fine = |byte: &u8| *byte > b' ' && !matches!(byte, 0x7f | b'#' | b'<' | b'>');
+    let is_text = target.is_ascii() || std::str::from_utf8(target).is_ok();
+    if !target.iter().all(is_fine)
+        || target[..query].contains(&b'`')
+        || target[query..].contains(&b'"')
+        || !is_text
+    {
         return Err(Fault::Target);
     }
     let scheme_end = match target {
@@ -185,9 +193,7 @@ fn starts_with(bytes: &[u8], start: &[u8]) -> bool {
 
 /// Whether it may be a host with or without a port. An empty one is one, as RFC 9112 has it.
 fn is_host(value: &[u8]) -> bool {
-    let is_in = |byte: &u8| {
-        byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte)
-    };
+    let is_in = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte);
     value.iter().all(is_in)
 }
 

@@ -63,28 +63,55 @@ fn what_could_be_read_in_two_ways_is_refused() {
         ("GET / HTTP/1.1\r\nHost : a\r\n\r\n", Fault::Header),
         ("GET / HTTP/1.1\r\nHost: a\r\nx: y\r\n z\r\n\r\n", Fault::Folded),
         ("GET / HTTP/1.1\r\n Host: a\r\n\r\n", Fault::Folded),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", Fault::Length),
-        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n", Fault::Length),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", Fault::Length),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            Fault::Length,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
+            Fault::Length,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            Fault::Length,
+        ),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1, 1\r\n\r\n", Fault::Length),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\n", Fault::Length),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", Fault::Length),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x1\r\n\r\n", Fault::Length),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\n", Fault::Length),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999999999999999\r\n\r\n", Fault::Length),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999999999999999\r\n\r\n",
+            Fault::Length,
+        ),
         ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", Fault::Coding),
         ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n", Fault::Coding),
         ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \x0bchunked\r\n\r\n", Fault::Coding),
-        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", Fault::Length),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+            Fault::Length,
+        ),
         ("POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", Fault::Length),
         ("POST / HTTP/1.1\r\nHost: a\r\nExpect: a-pony\r\n\r\n", Fault::Expectation),
     ] {
         assert_eq!(scan(bad.as_bytes()), (0, Some(fault)), "{bad:?}");
     }
     for body in [
-        "\r\n", "x\r\n", "-1\r\n", "0x1\r\na\r\n", "1\na\r\n", "1\r\na\n0\r\n\r\n", "1\r\nab\r\n",
-        "1 1\r\na\r\n", "10000000000000000\r\n", "0\r\n\n", "0\r\na: b\n\r\n", "0\r\n a: b\r\n\r\n",
-        "0\r\na : b\r\n\r\n", "1;\nGET / HTTP/1.1\r\n", "1\r\na\r\n\r\n",
+        "\r\n",
+        "x\r\n",
+        "-1\r\n",
+        "0x1\r\na\r\n",
+        "1\na\r\n",
+        "1\r\na\n0\r\n\r\n",
+        "1\r\nab\r\n",
+        "1 1\r\na\r\n",
+        "10000000000000000\r\n",
+        "0\r\n\n",
+        "0\r\na: b\n\r\n",
+        "0\r\n a: b\r\n\r\n",
+        "0\r\na : b\r\n\r\n",
+        "1;\nGET / HTTP/1.1\r\n",
+        "1\r\na\r\n\r\n",
     ] {
         let bad = format!("{chunked}{body}");
         assert_eq!(scan(bad.as_bytes()).1, Some(Fault::Chunk), "{bad:?}");
@@ -140,11 +167,25 @@ fn scan_in_pieces(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Option<Fault>) {
 /// Requests, good and bad, and what is neither.
 fn traffic() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
-        Just("GET / HTTP/1.1\r\n"), Just("POST /a HTTP/1.1\r\n"), Just("Host: a\r\n"),
-        Just("Content-Length: 3\r\n"), Just("Transfer-Encoding: chunked\r\n"), Just("\r\n"),
-        Just("\n"), Just("\r"), Just("3\r\nabc\r\n"), Just("0\r\n"), Just("abc"), Just(" x\r\n"),
-        Just("a: b\r\n"), Just("Content-Length: 3\r\n\r\nabc"), Just("Upgrade: x\r\n"), Just(":"),
-        Just("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"),
+        Just("GET / HTTP/1.1\r\n"),
+        Just("POST /a HTTP/1.1\r\n"),
+        Just("Host: a\r\n"),
+        Just("Content-Length: 3\r\n"),
+        Just("Transfer-Encoding: chunked\r\n"),
+        Just("\r\n"),
+        Just("\n"),
+        Just("\r"),
+        Just("3\r\nabc\r\n"),
+        Just("0\r\n"),
+        Just("abc"),
+        Just(" x\r\n"),
+        Just("a: b\r\n"),
+        Just("Content-Length: 3\r\n\r\nabc"),
+        Just("Upgrade: x\r\n"),
+        Just(":"),
+        Just(
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+        ),
         Just("GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
     ];
     prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat().into_bytes())

@@ -13,7 +13,15 @@ use crate::support::*;
 fn a_request_goes_through_and_comes_back() {
     let upstream = echo();
     let gateway = start(GatewayConfig::to(upstream.url()));
-    let answer = curl(&["-i", "--path-as-is", "-H", "Accept:", "-H", "User-Agent: u", &url(&gateway, "/a%2Fb//../c?d=%20e")]);
+    let answer = curl(&[
+        "-i",
+        "--path-as-is",
+        "-H",
+        "Accept:",
+        "-H",
+        "User-Agent: u",
+        &url(&gateway, "/a%2Fb//../c?d=%20e"),
+    ]);
     let host = gateway.address();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert_eq!(
@@ -45,7 +53,10 @@ fn connections_to_upstreams_are_used_again() {
         assert_eq!(status(&read_answer(&mut stream)), "200");
     }
     for _ in 0..10 {
-        assert_eq!(status(&say(&gateway, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")), "200");
+        assert_eq!(
+            status(&say(&gateway, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")),
+            "200"
+        );
     }
     assert_eq!(upstream.accepted(), 1);
 }
@@ -77,8 +88,12 @@ fn bodies_and_trailers_go_both_ways() {
     let echo = echo();
     let gateway = start(GatewayConfig::to(echo.url()));
     let answer = curl(&["-d", "name=value", &url(&gateway, "/")]);
-    assert!(answer.contains("content-length: 10\n") && answer.ends_with("\nname=value"), "{answer}");
-    let answer = curl(&["-X", "POST", "-H", "Transfer-Encoding: chunked", "-d", "x", &url(&gateway, "/")]);
+    assert!(
+        answer.contains("content-length: 10\n") && answer.ends_with("\nname=value"),
+        "{answer}"
+    );
+    let answer =
+        curl(&["-X", "POST", "-H", "Transfer-Encoding: chunked", "-d", "x", &url(&gateway, "/")]);
     assert!(answer.contains("transfer-encoding: chunked\n") && answer.ends_with("\nx"), "{answer}");
 }
 
@@ -121,7 +136,9 @@ fn head_and_others_without_a_body_have_none() {
     });
     let gateway = start(GatewayConfig::to(upstream.url()));
     let mut stream = connect(&gateway);
-    for (request, wanted) in [("HEAD /", "200"), ("GET /204", "204"), ("GET /304", "304"), ("HEAD /", "200")] {
+    for (request, wanted) in
+        [("HEAD /", "200"), ("GET /204", "204"), ("GET /304", "304"), ("HEAD /", "200")]
+    {
         write!(stream, "{request} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let head = read_head(&mut stream).unwrap();
         assert_eq!(status(&head), wanted);
@@ -156,7 +173,9 @@ fn a_client_that_waits_to_be_told_to_go_on_is() {
     let gateway = start(GatewayConfig::to(upstream.url()));
     let mut stream = connect(&gateway);
     stream
-        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        .write_all(
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n",
+        )
         .unwrap();
     assert_eq!(read_head(&mut stream).unwrap(), "HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(b"ok").unwrap();
@@ -193,7 +212,10 @@ fn routes_go_by_host_and_path() {
     assert_eq!(status(&answer), "404");
     assert!(answer.contains("application/problem+json"), "{answer}");
     // The host of the target counts, and the header does not.
-    let answer = say(&gateway, "GET http://b.three.example/one/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let answer = say(
+        &gateway,
+        "GET http://b.three.example/one/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    );
     assert!(answer.ends_with("three"), "{answer}");
 }
 
@@ -205,7 +227,10 @@ fn wrong_settings_are_told() {
         Gateway::start(config, Open).unwrap_err().to_string()
     };
     let error = start(&|config| config.upstreams[0].urls = vec!["ftp://a".into()]);
-    assert_eq!(error, "`ftp://a` of the upstream `default` cannot be used: the scheme is none of `http`, `https`, `h2c`, `h2`");
+    assert_eq!(
+        error,
+        "`ftp://a` of the upstream `default` cannot be used: the scheme is none of `http`, `https`, `h2c`, `h2`"
+    );
     let error = start(&|config| config.routes[0].upstream = "other".into());
     assert_eq!(error, "a route cannot be used: there is no upstream `other`");
     let error = start(&|config| config.routes[0].path = "a".into());

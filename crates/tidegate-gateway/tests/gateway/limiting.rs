@@ -51,7 +51,9 @@ fn clients_are_told_the_truth() {
         let head = answer.split_once("\r\n\r\n").unwrap().0;
         let mut lines: Vec<String> = head
             .lines()
-            .filter(|line| line.contains("ratelimit") || line.contains("retry") || line.contains("cache"))
+            .filter(|line| {
+                line.contains("ratelimit") || line.contains("retry") || line.contains("cache")
+            })
             .map(str::to_owned)
             .collect();
         lines.sort();
@@ -141,7 +143,7 @@ fn what_the_upstream_says_itself_is_merged() {
         "ratelimit: \"up\";r=0;t=7, \"api.ip\";r=1;t=1800",
         "access-control-expose-headers: x-own, ratelimit, ",
     ] {
-        assert!(answer.contains(&format!("{wanted}")), "{wanted}: {answer}");
+        assert!(answer.contains(wanted), "{wanted}: {answer}");
     }
     let answer = curl(&["-i", &url(&gateway, "/")]);
     for wanted in [
@@ -170,8 +172,14 @@ fn some_requests_are_not_asked_about() {
     for _ in 0..5 {
         assert_eq!(status(&curl(&["-i", &url(&gateway, "/healthz")])), "200");
         let preflight = curl(&[
-            "-i", "-X", "OPTIONS", "-H", "Origin: http://a", "-H",
-            "Access-Control-Request-Method: PUT", &url(&gateway, "/"),
+            "-i",
+            "-X",
+            "OPTIONS",
+            "-H",
+            "Origin: http://a",
+            "-H",
+            "Access-Control-Request-Method: PUT",
+            &url(&gateway, "/"),
         ]);
         assert_eq!(status(&preflight), "200");
         assert!(!preflight.contains("ratelimit"), "{preflight}");
@@ -179,7 +187,9 @@ fn some_requests_are_not_asked_about() {
     let statuses: Vec<String> =
         (0..3).map(|_| status(&curl(&["-i", &url(&gateway, "/")])).to_owned()).collect();
     assert_eq!(statuses, ["200", "200", "503"]);
-    let retry: u64 = curl(&["-o", "/dev/null", "-w", "%header{retry-after}", &url(&gateway, "/")]).parse().unwrap();
+    let retry: u64 = curl(&["-o", "/dev/null", "-w", "%header{retry-after}", &url(&gateway, "/")])
+        .parse()
+        .unwrap();
     assert!((1800..=1805).contains(&retry), "{retry}");
 }
 
@@ -314,8 +324,7 @@ descriptors:
     // Who leaves frees a place, and the others move up.
     drop(streams.remove(2));
     until("one has left", || gate.waiting() <= 4);
-    let left: Vec<(String, Instant)> =
-        (0..4).map(|_| told.recv_timeout(GUARD).unwrap()).collect();
+    let left: Vec<(String, Instant)> = (0..4).map(|_| told.recv_timeout(GUARD).unwrap()).collect();
     let names: Vec<&str> = left.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["/1", "/3", "/4", "/5"]);
     for stream in &mut streams {

@@ -16,8 +16,14 @@ fn what_could_be_read_in_two_ways_is_answered_400() {
     for (bad, wanted) in [
         ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"),
         ("GET / HTTP/1.1\r\n\r\n", "400"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde", "400"),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "400",
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+            "400",
+        ),
         ("GET / HTTP/1.1\nHost: a\n\n", "400"),
         ("GET / HTTP/1.1\r\nHost: a\r\nX: y\n\r\n", "400"),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length : 4\r\n\r\nabcd", "400"),
@@ -27,7 +33,10 @@ fn what_could_be_read_in_two_ways_is_answered_400() {
         ("GET / HTTP/1.1\r\nHost: a\r\nX\u{1}: y\r\n\r\n", "400"),
         ("nonsense\r\n\r\n", "400"),
         ("\u{16}\u{3}\u{1}\u{2}\r\n\r\n", "400"),
-        ("GET /a\"<>\\^`{|} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX: Y\r\n z: w\r\n\r\n", "400"),
+        (
+            "GET /a\"<>\\^`{|} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX: Y\r\n z: w\r\n\r\n",
+            "400",
+        ),
         ("GET / HTTP/3.0\r\nHost: a\r\n\r\n", "505"),
         ("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n", "405"),
         ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", "501"),
@@ -48,7 +57,10 @@ fn a_bad_body_is_answered_400_too() {
     let upstream = echo();
     let gateway = start(GatewayConfig::to(upstream.url()));
     for body in ["x\r\n", "1\na\r\n0\r\n\r\n", "1\r\nab\r\n0\r\n\r\n", "0\r\na: b\n\r\n"] {
-        let answer = say(&gateway, format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}{GOOD}"));
+        let answer = say(
+            &gateway,
+            format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}{GOOD}"),
+        );
         assert_eq!(status(&answer), "400", "{body:?}: {answer}");
         assert!(!answer.contains("/good"), "{body:?}: {answer}");
     }
@@ -60,9 +72,11 @@ fn a_bad_request_is_answered_in_its_turn() {
     let gateway = start(GatewayConfig::to(upstream.url()));
     let good = "GET /first HTTP/1.1\r\nHost: a\r\n\r\n";
     let answer = say(&gateway, format!("{good}{good}GET / HTTP/1.1\nHost: a\n\n"));
-    let statuses: Vec<&str> = answer.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+    let statuses: Vec<&str> =
+        answer.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
     // The echo says `HTTP/1.1` as well.
-    let statuses: Vec<&str> = statuses.into_iter().filter(|status| status.parse::<u16>().is_ok()).collect();
+    let statuses: Vec<&str> =
+        statuses.into_iter().filter(|status| status.parse::<u16>().is_ok()).collect();
     assert_eq!(statuses, ["200", "200", "400"], "{answer}");
 }
 
@@ -81,8 +95,10 @@ fn requests_in_a_row_are_answered_in_a_row() {
         stream.write_all(&[*byte]).unwrap();
     }
     for answer in [whole, read_all(&mut stream)] {
-        let places: Vec<usize> =
-            ["GET /1", "POST /2", "\nabc", "POST /3", "\nde", "GET /4"].iter().map(|text| answer.find(text).unwrap()).collect();
+        let places: Vec<usize> = ["GET /1", "POST /2", "\nabc", "POST /3", "\nde", "GET /4"]
+            .iter()
+            .map(|text| answer.find(text).unwrap())
+            .collect();
         assert!(places.is_sorted(), "{answer}");
     }
 }
@@ -100,11 +116,18 @@ fn sizes_have_bounds() {
     let many: String = (0..150).map(|n| format!("x-{n}: y\r\n")).collect();
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n");
     assert_eq!(status(&say(&gateway, head)), "431");
-    let sized = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n{}", "a".repeat(1001));
+    let sized =
+        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n{}", "a".repeat(1001));
     assert_eq!(status(&say(&gateway, sized)), "413");
-    let chunked = format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", format!("64\r\n{}\r\n", "a".repeat(100)).repeat(11));
+    let chunked = format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n",
+        format!("64\r\n{}\r\n", "a".repeat(100)).repeat(11)
+    );
     assert_eq!(status(&say(&gateway, chunked)), "413");
-    let fine = format!("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n{}", "a".repeat(1000));
+    let fine = format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n{}",
+        "a".repeat(1000)
+    );
     assert_eq!(status(&say(&gateway, fine)), "200");
 }
 
@@ -119,8 +142,10 @@ fn slow_clients_are_not_waited_for() {
     let mut stream = connect(&gateway);
     stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n").unwrap();
     let mut writer = stream.try_clone().unwrap();
-    let drip = std::thread::spawn(move || while writer.write_all(b"x: y\r\n").is_ok() {
-        std::thread::sleep(Duration::from_millis(20));
+    let drip = std::thread::spawn(move || {
+        while writer.write_all(b"x: y\r\n").is_ok() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     });
     assert_eq!(status(&read_all(&mut stream)), "408");
     drop(stream);

@@ -16,7 +16,8 @@ fn the_proxy_protocol_tells_the_client_where_the_peer_is_trusted() {
     config.proxy_protocol = true;
     config.trusted_proxies = vec!["127.0.0.0/8".into()];
     let gateway = start(config);
-    let request = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.1\r\nConnection: close\r\n\r\n";
+    let request =
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.1\r\nConnection: close\r\n\r\n";
     let answer = say(&gateway, format!("PROXY TCP4 198.51.100.7 192.0.2.1 4711 80\r\n{request}"));
     assert!(answer.contains("x-forwarded-for: 198.51.100.7\n"), "{answer}");
     let mut block = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
@@ -25,7 +26,9 @@ fn the_proxy_protocol_tells_the_client_where_the_peer_is_trusted() {
     let answer = say(&gateway, block);
     assert!(answer.contains("x-forwarded-for: 198.51.100.8\n"), "{answer}");
     assert_eq!(say(&gateway, request), "", "without the header there is no answer");
-    assert!(curl(&["--haproxy-protocol", &url(&gateway, "/")]).contains("x-forwarded-for: 127.0.0.1"));
+    assert!(
+        curl(&["--haproxy-protocol", &url(&gateway, "/")]).contains("x-forwarded-for: 127.0.0.1")
+    );
     // From others it is no header, but a request that makes no sense.
     let mut config = GatewayConfig::to(upstream.url());
     config.proxy_protocol = true;
@@ -56,7 +59,7 @@ fn the_access_log_has_a_line_for_each_request() {
     config.access_log.to = Some(LogTo::File(path.clone()));
     config.body_bytes_max = 3;
     let gateway = start(config);
-    let answer = curl(&[&url(&gateway, "/a?b=\"c")]);
+    let answer = curl(&[&url(&gateway, "/\"a?b=c")]);
     curl(&["-d", "body", &url(&gateway, "/too-large")]);
     say(&gateway, "GET / HTTP/1.1\nHost: a\n\n");
     until("three lines", || std::fs::read_to_string(&path).unwrap().lines().count() == 3);
@@ -64,7 +67,7 @@ fn the_access_log_has_a_line_for_each_request() {
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0]["method"], "GET");
-    assert_eq!(lines[0]["target"], "/a?b=\"c");
+    assert_eq!(lines[0]["target"], "/\"a?b=c");
     assert_eq!(lines[0]["client"], "127.0.0.1");
     assert_eq!(lines[0]["host"], gateway.address().to_string());
     assert_eq!(lines[0]["upstream"], upstream.address.to_string());

@@ -18,7 +18,8 @@ use crate::support::*;
 
 /// Writes a certificate for a name, and its key.
 pub(crate) fn certify(dir: &Path, name: &str) -> TlsFiles {
-    let made = rcgen::generate_simple_self_signed([name.to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let made =
+        rcgen::generate_simple_self_signed([name.to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let (certificate, key) = (dir.join("cert.pem"), dir.join("key.pem"));
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
@@ -41,7 +42,10 @@ fn tls_is_terminated_and_certificates_are_read_again() {
     };
     let answer = ask("one.example", "--http2");
     assert!(answer.starts_with("HTTP/2 200"), "{answer}");
-    assert!(answer.contains("GET / HTTP/1.1\n") && answer.contains("x-forwarded-proto: https\n"), "{answer}");
+    assert!(
+        answer.contains("GET / HTTP/1.1\n") && answer.contains("x-forwarded-proto: https\n"),
+        "{answer}"
+    );
     assert!(answer.contains(&format!("host: one.example:{port}\n")), "{answer}");
     let answer = ask("one.example", "--http1.1");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -59,11 +63,21 @@ fn tls_is_terminated_and_certificates_are_read_again() {
 fn http2_without_tls_is_understood() {
     let upstream = echo();
     let gateway = start(GatewayConfig::to(upstream.url()));
-    let answer = curl(&["-i", "--http2-prior-knowledge", "-H", "Cookie: a=b; c=d", "-d", "body", &url(&gateway, "/x?y")]);
+    let answer = curl(&[
+        "-i",
+        "--http2-prior-knowledge",
+        "-H",
+        "Cookie: a=b; c=d",
+        "-d",
+        "body",
+        &url(&gateway, "/x?y"),
+    ]);
     assert!(answer.starts_with("HTTP/2 200"), "{answer}");
     assert!(answer.contains("POST /x?y HTTP/1.1\n") && answer.ends_with("\nbody"), "{answer}");
     let host = gateway.address();
-    for wanted in [format!("host: {host}\n"), "cookie: a=b; c=d\n".into(), "content-length: 4\n".into()] {
+    for wanted in
+        [format!("host: {host}\n"), "cookie: a=b; c=d\n".into(), "content-length: 4\n".into()]
+    {
         assert!(answer.contains(&wanted), "{answer}");
     }
     let answer = curl(&["-I", "--http2-prior-knowledge", &url(&gateway, "/")]);
@@ -76,7 +90,16 @@ fn upstreams_may_speak_http2() {
     let gateway = start(GatewayConfig::to(format!("h2c://{}", upstream.address)));
     for version in ["--http1.1", "--http2-prior-knowledge"] {
         for _ in 0..3 {
-            let answer = curl(&[version, "-H", "Connection: x-secret", "-H", "X-Secret: 1", "-d", "body", &url(&gateway, "/x?y")]);
+            let answer = curl(&[
+                version,
+                "-H",
+                "Connection: x-secret",
+                "-H",
+                "X-Secret: 1",
+                "-d",
+                "body",
+                &url(&gateway, "/x?y"),
+            ]);
             let host = gateway.address();
             assert!(answer.starts_with(&format!("POST http://{host}/x?y HTTP/2.0\n")), "{answer}");
             assert!(answer.ends_with("\nbody"), "{answer}");
@@ -146,7 +169,10 @@ pub(crate) fn grpc_server() -> std::net::SocketAddr {
 }
 
 /// Asks by gRPC.
-pub(crate) async fn grpc_ask(address: std::net::SocketAddr, domain: &str) -> Result<(), tonic::Status> {
+pub(crate) async fn grpc_ask(
+    address: std::net::SocketAddr,
+    domain: &str,
+) -> Result<(), tonic::Status> {
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
     let mut client = RateLimitServiceClient::new(channel.connect().await.unwrap());
     let request = RateLimitRequest { domain: domain.into(), ..Default::default() };
@@ -176,7 +202,8 @@ fn trailers_of_http2_upstreams_reach_http1_clients() {
         response
     });
     let gateway = start(GatewayConfig::to(format!("h2c://{}", upstream.address)));
-    let answer = say(&gateway, "GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: close\r\n\r\n");
+    let answer =
+        say(&gateway, "GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: close\r\n\r\n");
     assert!(answer.ends_with("4\r\nbody\r\n0\r\nx-end: 1\r\n\r\n"), "{answer}");
 }
 

@@ -70,9 +70,8 @@ where
                         async move { Ok::<_, Infallible>(answered.await) }
                     });
                     let builder = auto::Builder::new(TokioExecutor::new());
-                    let _ = builder
-                        .serve_connection_with_upgrades(TokioIo::new(stream), service)
-                        .await;
+                    let _ =
+                        builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
                 });
             }
         });
@@ -99,7 +98,6 @@ pub(crate) fn echo() -> Server {
                 text.push('\n');
                 text.push_str(&String::from_utf8_lossy(&collected.to_bytes()));
                 for (name, value) in trailers.iter().flatten() {
-                    
                     text.push_str(&format!("\ntrailer {name}: {}", value.to_str().unwrap()));
                 }
             }

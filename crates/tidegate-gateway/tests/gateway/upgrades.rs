@@ -39,7 +39,10 @@ fn a_websocket_goes_through() {
     stream.write_all(UPGRADE.as_bytes()).unwrap();
     let head = read_head(&mut stream).unwrap();
     assert_eq!(status(&head), "101", "{head}");
-    assert!(head.contains("upgrade: websocket") && head.contains("sec-websocket-accept: s3pP"), "{head}");
+    assert!(
+        head.contains("upgrade: websocket") && head.contains("sec-websocket-accept: s3pP"),
+        "{head}"
+    );
     let mut bytes = [0; 5];
     stream.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"hello");
@@ -72,7 +75,9 @@ fn an_upstream_may_stay_with_http() {
     let gateway = start(GatewayConfig::to(upstream.url()));
     let mut stream = connect(&gateway);
     for _ in 0..2 {
-        stream.write_all(format!("{UPGRADE}GET /next HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+        stream
+            .write_all(format!("{UPGRADE}GET /next HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())
+            .unwrap();
         let answer = read_answer(&mut stream);
         assert!(answer.contains("GET /chat HTTP/1.1\n"), "{answer}");
         assert!(read_answer(&mut stream).contains("GET /next HTTP/1.1\n"));
@@ -106,7 +111,8 @@ fn a_real_websocket_client_and_server_understand_each_other() {
         let mut frame = [0; 11];
         stream.read_exact(&mut frame).unwrap();
         let mask: [u8; 4] = frame[2..6].try_into().unwrap();
-        let text: Vec<u8> = frame[6..].iter().zip(mask.iter().cycle()).map(|(a, b)| a ^ b).collect();
+        let text: Vec<u8> =
+            frame[6..].iter().zip(mask.iter().cycle()).map(|(a, b)| a ^ b).collect();
         stream.write_all(&[&[0x81, 5][..], &text].concat()).unwrap();
     });
     let gateway = start(GatewayConfig::to(upstream.url()));

@@ -22,6 +22,8 @@ mod connection;
 mod early;
 mod fields;
 mod forward;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod gateway;
 mod health;

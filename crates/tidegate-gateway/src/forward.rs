@@ -86,7 +86,7 @@ enum Sent {
 pub(crate) async fn forward(
     course: Course<'_>,
     mut request: Request<Sending>,
-    body_end: &Rc<Cell<Option<Broken>>>,
+    body_end: Option<&Cell<Option<Broken>>>,
 ) -> Result<Begun, Failure> {
     let Course { pools, upstream, pace, watch } = course;
     let shared = Arc::clone(pools.upstream(upstream));
@@ -134,7 +134,7 @@ pub(crate) async fn forward(
         }
     };
     watch.rest(Wait::Upstream);
-    begun.map_err(|failure| match body_end.get() {
+    begun.map_err(|failure| match body_end.and_then(Cell::get) {
         Some(broken) => Failure::Body(broken),
         None => {
             if failure == Failure::Broken {

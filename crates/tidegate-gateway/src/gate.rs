@@ -12,9 +12,15 @@ pub trait Gate: Clone + Send + Sync + 'static {
     /// given back at the end, such as a place among those in flight.
     type Pass: Pass;
 
-    /// Decides on a request. If it has to wait for its slot, so does the answer; dropping the
-    /// future frees its place.
-    fn decide<R: HttpRequest>(&self, request: &R) -> impl Future<Output = Ruling<Self::Pass>>;
+    /// Decides on a request, and lets `tell` look at what limits said, if any were asked. If the
+    /// request has to wait for its slot, so does the answer; dropping the future frees its place.
+    ///
+    /// A verdict is large: it is looked at where it is, and not carried along.
+    fn decide<R: HttpRequest, T>(
+        &self,
+        request: &R,
+        tell: impl FnOnce(&Verdict) -> T,
+    ) -> impl Future<Output = Ruling<T, Self::Pass>>;
 }
 
 /// What an admitted request holds.
@@ -25,9 +31,9 @@ pub trait Pass: 'static {
 
 /// What was decided.
 #[derive(Debug)]
-pub struct Ruling<P> {
-    /// What limits said; `None` if there are none to ask.
-    pub verdict: Option<Verdict>,
+pub struct Ruling<T, P> {
+    /// What was told of it; `None` if there was nobody to ask, and the request may go on.
+    pub told: Option<T>,
     /// What the request holds, if it was admitted and holds anything.
     pub pass: Option<P>,
     /// Whether it was held back for a while.
@@ -41,8 +47,12 @@ pub struct Open;
 impl Gate for Open {
     type Pass = NoPass;
 
-    async fn decide<R: HttpRequest>(&self, _: &R) -> Ruling<NoPass> {
-        Ruling { verdict: None, pass: None, was_delayed: false }
+    async fn decide<R: HttpRequest, T>(
+        &self,
+        _: &R,
+        _: impl FnOnce(&Verdict) -> T,
+    ) -> Ruling<T, NoPass> {
+        Ruling { told: None, pass: None, was_delayed: false }
     }
 }
 

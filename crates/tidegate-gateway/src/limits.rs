@@ -11,7 +11,7 @@ use tidegate::{
 };
 
 use crate::gate::{Gate, Pass, Ruling};
-use crate::queue::Queue;
+use crate::queue::{Queue, Ticket};
 
 /// How long a reservation is kept for an answer to settle it.
 const RESERVED_FOR: Duration = Duration::from_secs(600);
@@ -95,22 +95,33 @@ impl<S: LocalStore + 'static, C: Clock> Limits<S, C> {
         (self.limiter.ask_http_at(Op::Check, &query, request, mapped, now), None, holder)
     }
 
-    /// Asks, and takes along what has to be known later, if anything has. Whether permits were
-    /// taken.
-    fn rule<R: HttpRequest>(
+    /// Asks, tells, and takes along what has to be known later, if anything has.
+    fn rule<R: HttpRequest, T>(
         &self,
         request: &R,
         mapped: &mut Mapped,
-    ) -> (Ruling<LimitsPass<S, C>>, bool) {
-        let (verdict, id, holder) = self.ask(request, mapped);
-        let has_delay = verdict.decision.is_some_and(|decision| !decision.delay.is_zero());
+        tell: impl FnOnce(&Verdict) -> T,
+    ) -> Ruled<T, S, C> {
+        let (mut verdict, id, holder) = self.ask(request, mapped);
+        let delay = verdict.decision.map_or(Duration::ZERO, |decision| decision.delay);
         let must_release = verdict
             .limits
             .iter()
             .any(|answered| verdict.rule(answered).is_some_and(|rule| rule.limit.is_concurrency()));
-        let needs_pass = verdict.allowed && (id.is_some() || must_release || has_delay);
-        let pass = needs_pass.then(|| self.pass(mapped, id, holder));
-        (Ruling { verdict: Some(verdict), pass, was_delayed: false }, must_release)
+        let mut ruled = Ruled { told: None, pass: None, ticket: None, must_release };
+        if verdict.allowed && (id.is_some() || must_release || !delay.is_zero()) {
+            let pass = self.pass(mapped, id, holder);
+            if !delay.is_zero() {
+                ruled.ticket = self.queue.enter(line_of(&verdict, &pass.mapped), delay);
+            }
+            match delay.is_zero() || ruled.ticket.is_some() {
+                true => ruled.pass = Some(pass),
+                // What it took goes back with the pass.
+                false => refuse(&mut verdict, delay),
+            }
+        }
+        ruled.told = Some(tell(&verdict));
+        ruled
     }
 
     fn pass(&self, mapped: &mut Mapped, id: Option<u128>, holder: u128) -> LimitsPass<S, C> {
@@ -127,37 +138,43 @@ impl<S: LocalStore + 'static, C: Clock> Limits<S, C> {
 impl<S: LocalStore + 'static, C: Clock> Gate for Limits<S, C> {
     type Pass = LimitsPass<S, C>;
 
-    async fn decide<R: HttpRequest>(&self, request: &R) -> Ruling<Self::Pass> {
-        let (mut ruling, must_release) =
-            MAPPED.with_borrow_mut(|mapped| self.rule(request, mapped));
-        let (Some(verdict), Some(pass)) = (&ruling.verdict, &mut ruling.pass) else {
-            return ruling;
-        };
-        let delay = verdict.decision.map_or(Duration::ZERO, |decision| decision.delay);
-        if !delay.is_zero() {
-            let Some(mut ticket) = self.queue.enter(line_of(verdict, &pass.mapped), delay) else {
-                // What it took goes back with the pass.
-                let verdict = ruling.verdict.map(|verdict| no_room(verdict, delay));
-                return Ruling { verdict, pass: None, was_delayed: false };
-            };
+    async fn decide<R: HttpRequest, T>(
+        &self,
+        request: &R,
+        tell: impl FnOnce(&Verdict) -> T,
+    ) -> Ruling<T, Self::Pass> {
+        let ruled = MAPPED.with_borrow_mut(|mapped| self.rule(request, mapped, tell));
+        let Ruled { told, mut pass, ticket, must_release } = ruled;
+        let was_delayed = ticket.is_some();
+        if let Some(mut ticket) = ticket {
             ticket.wait().await;
-            ruling.was_delayed = true;
         }
-        pass.taken = if must_release { Taken::Permits } else { Taken::Nothing };
-        ruling
+        if let Some(pass) = &mut pass {
+            pass.taken = if must_release { Taken::Permits } else { Taken::Nothing };
+        }
+        Ruling { told, pass, was_delayed }
     }
 }
 
-/// The verdict of a request that would have been admitted, had there been room to wait.
-fn no_room(mut verdict: Verdict, delay: Duration) -> Verdict {
+/// What was decided, before any waiting.
+struct Ruled<T, S: LocalStore, C: Clock> {
+    told: Option<T>,
+    pass: Option<LimitsPass<S, C>>,
+    /// The place in the line of those who wait.
+    ticket: Option<Ticket>,
+    /// Whether permits were taken.
+    must_release: bool,
+}
+
+/// Refuses a request that would have been admitted, had there been room to wait.
+fn refuse(verdict: &mut Verdict, delay: Duration) {
     let refuse = |decision: &mut tidegate::Decision| {
         (decision.allowed, decision.retry) = (false, Retry::After(delay));
     };
     (verdict.allowed, verdict.granted) = (false, 0);
-    let mut held = verdict.limits.iter_mut().filter(|answered| !answered.decision.delay.is_zero());
-    held.by_ref().for_each(|answered| refuse(&mut answered.decision));
+    let held = verdict.limits.iter_mut().filter(|answered| !answered.decision.delay.is_zero());
+    held.for_each(|answered| refuse(&mut answered.decision));
     verdict.decision.iter_mut().for_each(refuse);
-    verdict
 }
 
 /// The line that a request waits in: that of the limit that holds it back for longest, and of the

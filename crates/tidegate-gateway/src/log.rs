@@ -77,13 +77,11 @@ impl Line {
         self.target = parts.uri.to_string();
     }
 
-    pub(crate) fn set_verdict(&mut self, verdict: &Verdict, was_delayed: bool) {
+    pub(crate) fn set_verdict(&mut self, verdict: &Verdict) {
         if !verdict.allowed {
             self.outcome = Outcome::Refused;
             let reported = verdict.reported();
             self.rule = reported.map(|reported| verdict.rule_id(reported).into_owned());
-        } else if was_delayed {
-            self.outcome = Outcome::Delayed;
         }
     }
 

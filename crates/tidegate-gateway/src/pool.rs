@@ -98,16 +98,19 @@ impl Pools {
             return Some(Way::Http2(sender.clone()));
         }
         loop {
-            let mut conn = of.idle.borrow_mut().pop()?;
+            let conn = of.idle.borrow_mut().pop()?;
             if conn.sender.is_closed()
                 || shared.age_max.is_over(conn.born)
                 || shared.idle_for.is_over(conn.idle_since)
             {
                 continue;
             }
-            // Its last answer has been read to the end, so this takes no longer than its task
-            // takes to notice.
-            if conn.sender.is_ready() || conn.sender.ready().await.is_ok() {
+            if !conn.sender.is_ready() {
+                // Its last answer has been read to the end, and its task only has to notice. If it
+                // does not, it is still sending a request that nobody reads any more.
+                tokio::task::yield_now().await;
+            }
+            if conn.sender.is_ready() {
                 return Some(Way::Http1 { conn, is_reused: true });
             }
         }

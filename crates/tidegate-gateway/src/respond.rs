@@ -91,7 +91,7 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
 /// The headers of a verdict, in one piece of text, ready to be put on an answer.
 pub(crate) struct Told {
     text: Bytes,
-    parts: SmallVec<[(Field, Range<usize>); 9]>,
+    parts: SmallVec<[(Field, Range<u32>); 9]>,
 }
 
 impl Told {
@@ -103,7 +103,11 @@ impl Told {
             false => ResetForm::Delta,
         };
         headers.write(verdict, form);
-        let parts = headers.ranges().collect();
+        // They are behind each other in a text of a few hundred bytes.
+        let small = |at: usize| u32::try_from(at).unwrap_or(0);
+        let ranges = headers.ranges();
+        let parts =
+            ranges.map(|(field, range)| (field, small(range.start)..small(range.end))).collect();
         Self { text: Bytes::from(headers.into_text()), parts }
     }
 
@@ -115,14 +119,20 @@ impl Told {
         Some(Self::of(verdict, answers, String::with_capacity(128)))
     }
 
-    fn value(&self, range: &Range<usize>) -> Option<HeaderValue> {
+    fn value(&self, range: &Range<u32>) -> Option<HeaderValue> {
         // It is visible ASCII, which every header may hold.
-        HeaderValue::from_maybe_shared(self.text.slice(range.clone())).ok()
+        let range = range.start as usize..range.end as usize;
+        HeaderValue::from_maybe_shared(self.text.slice(range)).ok()
+    }
+
+    fn text(&self, range: &Range<u32>) -> &str {
+        let bytes = &self.text[range.start as usize..range.end as usize];
+        std::str::from_utf8(bytes).unwrap_or_default()
     }
 
     fn get(&self, wanted: Field) -> Option<&str> {
         let (_, range) = self.parts.iter().find(|(field, _)| *field == wanted)?;
-        std::str::from_utf8(&self.text[range.clone()]).ok()
+        Some(self.text(range))
     }
 
     fn put(&self, headers: &mut HeaderMap) {
@@ -159,7 +169,7 @@ impl Told {
         let they_lead = remaining.is_some_and(|theirs| is_stricter(&theirs, ours));
         for (field, range) in &self.parts {
             let is_plain = matches!(field, Field::Limit | Field::Remaining | Field::Reset);
-            let ours = std::str::from_utf8(&self.text[range.clone()]).unwrap_or_default();
+            let ours = self.text(range);
             let merged = match (field, theirs(headers, *field)) {
                 _ if is_plain && they_lead => continue,
                 (Field::RateLimit, Some(theirs)) => {

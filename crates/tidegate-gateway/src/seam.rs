@@ -225,19 +225,28 @@ async fn route<G: Gate>(
     let mut told = None;
     if !is_exempt(&parts, worker, has_origin) {
         let asked = Asked { parts: &parts, host, client };
-        let Ruling { verdict, pass, was_delayed } = worker.gate.decide(&asked).await;
-        if let Some(verdict) = verdict {
+        let deciding = worker.gate.decide(&asked, |verdict| {
             if let Some(line) = line {
-                line.set_verdict(&verdict, was_delayed);
+                line.set_verdict(verdict);
             }
-            if !verdict.allowed {
-                let mut response = respond::refusal(&verdict, worker.answers(), is_grpc);
+            match verdict.allowed {
+                true => Ok(Told::allowed(verdict, worker.answers())),
+                false => Err(respond::refusal(verdict, worker.answers(), is_grpc)),
+            }
+        });
+        let Ruling { told: ruled, pass, was_delayed } = deciding.await;
+        match ruled {
+            None => {}
+            Some(Ok(headers)) => told = headers,
+            Some(Err(mut response)) => {
                 if has_origin {
                     respond::expose(response.headers_mut());
                 }
                 return Ok(response);
             }
-            told = Told::allowed(&verdict, worker.answers());
+        }
+        if let (true, Some(line)) = (was_delayed, &mut *line) {
+            line.outcome = Outcome::Delayed;
         }
         after.pass = pass;
     }
@@ -288,22 +297,25 @@ async fn pass_on<G: Gate>(
     after: &mut After<G>,
 ) -> Result<Response<Answer>, Failure> {
     let worker = &place.worker;
-    let end: Rc<Cell<Option<Broken>>> = Rc::new(Cell::new(None));
-    let body = match body.is_end_stream() {
-        true => Sending::Nothing,
-        false => Sending::Stream(Box::new(Streaming {
-            inner: body,
-            left: target.body_max,
-            watch: Arc::clone(watch),
-            response: target.pace.response,
-            end: Rc::clone(&end),
-        })),
+    let (body, end) = match body.is_end_stream() {
+        true => (Sending::Nothing, None),
+        false => {
+            let end: Rc<Cell<Option<Broken>>> = Rc::default();
+            let body = Sending::Stream(Box::new(Streaming {
+                inner: body,
+                left: target.body_max,
+                watch: Arc::clone(watch),
+                response: target.pace.response,
+                end: Rc::clone(&end),
+            }));
+            (body, Some(end))
+        }
     };
     prepare(place, &mut parts);
     let request = Request::from_parts(parts, body);
     let course =
         Course { pools: &worker.pools, upstream: target.upstream, pace: &target.pace, watch };
-    let Begun { response, lent, address } = forward(course, request, &end).await?;
+    let Begun { response, lent, address } = forward(course, request, end.as_deref()).await?;
     if let Some(pass) = &mut after.pass {
         pass.answered(response.status(), response.headers());
     }

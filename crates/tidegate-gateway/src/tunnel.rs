@@ -1,6 +1,5 @@
 //! Connections that become something else: WebSocket and other upgrades.
 
-use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -48,8 +47,7 @@ pub(crate) async fn upgrade<G: Gate>(
     let request = Request::from_parts(parts, Sending::Nothing);
     let course =
         Course { pools: &place.worker.pools, upstream: target.upstream, pace: &target.pace, watch };
-    let Begun { mut response, lent, .. } =
-        forward(course, request, &Rc::new(Cell::new(None))).await?;
+    let Begun { mut response, lent, .. } = forward(course, request, None).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         let (mut head, body) = response.into_parts();
         fields::strip(&mut head.headers);

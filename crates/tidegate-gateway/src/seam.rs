@@ -185,6 +185,12 @@ impl From<Fault> for Refused {
     }
 }
 
+/// What limits said of a request, as the client will read it.
+enum Said {
+    Go(Option<Told>),
+    Stop(Response<Answer>),
+}
+
 /// Finds out where a request goes, asks whether it may, and lets it.
 async fn route<G: Gate>(
     place: &Rc<Place<G>>,
@@ -230,15 +236,15 @@ async fn route<G: Gate>(
                 line.set_verdict(verdict);
             }
             match verdict.allowed {
-                true => Ok(Told::allowed(verdict, worker.answers())),
-                false => Err(respond::refusal(verdict, worker.answers(), is_grpc)),
+                true => Said::Go(Told::allowed(verdict, worker.answers())),
+                false => Said::Stop(respond::refusal(verdict, worker.answers(), is_grpc)),
             }
         });
         let Ruling { told: ruled, pass, was_delayed } = deciding.await;
         match ruled {
             None => {}
-            Some(Ok(headers)) => told = headers,
-            Some(Err(mut response)) => {
+            Some(Said::Go(headers)) => told = headers,
+            Some(Said::Stop(mut response)) => {
                 if has_origin {
                     respond::expose(response.headers_mut());
                 }

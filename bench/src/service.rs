@@ -4,7 +4,7 @@
 //! Every server is a process of its own, so that its CPU time is its own. Rivals take turns within
 //! each round; read the ratios of the medians.
 
-mod child;
+pub(crate) mod child;
 mod grpc;
 mod http;
 mod resp;
@@ -61,11 +61,11 @@ impl Length {
 
 /// What one load did to one server.
 #[derive(Clone, Copy, Debug, Default)]
-struct Measured {
-    cpu_us: f64,
-    per_second: f64,
-    p50_us: f64,
-    p99_us: f64,
+pub(crate) struct Measured {
+    pub(crate) cpu_us: f64,
+    pub(crate) per_second: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
 }
 
 impl Measured {
@@ -116,13 +116,13 @@ pub(crate) fn load(part: Part, address: &str, keys: usize, seconds: usize) {
 }
 
 /// What a rival was measured at, in each round.
-struct Row {
-    name: String,
-    rounds: Vec<Measured>,
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) rounds: Vec<Measured>,
 }
 
 /// Prints a table; the first row is what the others are compared with.
-fn print(title: &str, rows: &[Row]) {
+pub(crate) fn print(title: &str, rows: &[Row]) {
     println!("\n### {title}\n");
     println!("| server | CPU per request | ratio | requests per second | ratio | p50 | p99 |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");

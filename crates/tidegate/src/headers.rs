@@ -3,6 +3,8 @@
 //! Written once for every front end that speaks HTTP. The names are in lower case, as HTTP/2 wants
 //! them; there are no types of any HTTP library here.
 
+mod merge;
+
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
@@ -11,6 +13,8 @@ use smallvec::SmallVec;
 use tidegate_core::{Retry, Source, Timestamp};
 
 use crate::verdict::{Answered, Verdict, write_text};
+
+pub use self::merge::{is_stricter, merge_policies, merge_states};
 
 /// The media type of [`write_problem`]'s body.
 pub const PROBLEM_TYPE: &str = "application/problem+json";

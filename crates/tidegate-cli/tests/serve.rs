@@ -182,7 +182,7 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
         (&["--rules", "/nowhere/at/all"], "/nowhere/at/all"),
         (&["--grpc", &taken], "hint: another program listens there; choose with --grpc ADDR"),
         (&["--http", "8080"], "--http `8080` is not an address"),
-        (&["--store", "redis://localhost"], "Redis is being built"),
+        (&["--store", "mysql://localhost"], "is not the address of a Redis"),
         (&["--grpc-tls-cert", "/nowhere.pem", "--grpc-tls-key", "/nowhere.pem"], "/nowhere.pem"),
     ];
     // `taken` is gone by now unless it is kept.

@@ -289,7 +289,9 @@ async fn every_metric_is_described_and_every_description_is_of_one() {
     let page = std::fs::read_to_string(page).expect("the page is there");
     let rows = page.lines().filter(|line| line.starts_with("| `tidegate_"));
     let first = rows.filter_map(|row| row.split('|').nth(1));
+    let named = first.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    // Alarms are rows too, and say more than a name.
     let described: BTreeSet<String> =
-        first.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect();
+        named.filter(|name| !name.contains(' ')).map(str::to_owned).collect();
     assert_eq!(described, memory.union(&redis).cloned().collect());
 }

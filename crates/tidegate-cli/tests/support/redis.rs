@@ -86,7 +86,7 @@ fn start(socket: PathBuf) -> Child {
 
 /// Runs a replay once more, in Redis, which has to say the same to the letter and to leave nothing
 /// behind. Lines with times that Redis cannot tell apart have to be refused; they are compared as
-/// they are without the rest.
+/// they are without the rest. So have limits beyond what it can count.
 pub fn assert_same_in_redis(command: impl Fn() -> Command, input: &[u8], memory: &Output) {
     let redis = Redis::start();
     let in_redis = |input: &[u8]| {
@@ -97,6 +97,11 @@ pub fn assert_same_in_redis(command: impl Fn() -> Command, input: &[u8], memory:
         output
     };
     let output = in_redis(input);
+    if shown(&output.stderr).contains("it takes more than a century to fill") {
+        // Beyond what the script can count exactly, and so it says no.
+        assert_eq!((output.status.code(), &*output.stdout), (Some(2), &b""[..]));
+        return;
+    }
     let Some(rounded) = in_whole_microseconds(input) else {
         return assert_same(&output, memory);
     };

@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use smallvec::SmallVec;
 use tidegate::Verdict;
 use tidegate::headers::{
-    Field, Headers, PROBLEM_TYPE, ResetForm, is_closed, is_stricter, merge_policies, merge_states,
+    Field, Headers, PROBLEM_TYPE, ResetForm, is_stricter, merge_policies, merge_states,
     retry_after, write_problem,
 };
 
@@ -217,7 +217,7 @@ pub(crate) fn refusal(
     answers: &config::Answers,
     is_grpc: bool,
 ) -> Response<Answer> {
-    let status = match is_closed(verdict) {
+    let status = match verdict.is_unanswered() {
         true => StatusCode::SERVICE_UNAVAILABLE,
         false => {
             let status = StatusCode::from_u16(answers.refused_status);

@@ -4,6 +4,7 @@
 //! turns within each round, so that a disturbed moment disturbs them all; read the ratios.
 
 mod fleet;
+mod gateway;
 mod matching;
 mod memory;
 mod rivals;
@@ -24,6 +25,7 @@ fn main() {
             matching::run(1, 1_000);
             service::run(service::Length::Smoke, &service::Part::ALL);
             fleet::run(service::Length::Smoke, None);
+            gateway::run(service::Length::Smoke, 1);
         }
         // The service on loopback beside bare servers and Redis.
         ["service"] => service::run(service::Length::Full, &service::Part::ALL),
@@ -33,7 +35,13 @@ fn main() {
         ["fleet", part] => fleet::run(service::Length::Full, Some(part)),
         // One server in a process of its own, until it is killed; one load on an address.
         ["serve", server] => service::serve(server, None),
-        ["serve", server, store] => service::serve(server, Some(store)),
+        ["serve", server, store] if server.starts_with("tidegate-") => {
+            service::serve(server, Some(store));
+        }
+        ["serve", gateway, upstream] => gateway::serve(gateway, upstream),
+        // The gateway beside nginx; build it with `--profile lto`.
+        ["gateway"] => gateway::run(service::Length::Full, 1),
+        ["gateway", threads] => gateway::run(service::Length::Full, number(threads)),
         ["load", part, address, keys, seconds] => {
             service::load(service::Part::named(part), address, number(keys), number(seconds));
         }
@@ -55,8 +63,8 @@ fn main() {
         _ => {
             eprintln!(
                 "usage: tidegate-bench [smoke | quick | speed | matching | memory | \
-                 service [grpc | http | resp] | fleet [script | service | processes | calls] | \
-                 serve SERVER [STORE] | load PART ADDRESS KEYS SECONDS | \
+                 service [grpc | http | resp | tower] | gateway [THREADS] | fleet [script | service | processes | calls] | \
+                 serve SERVER [STORE | UPSTREAM] | load PART ADDRESS KEYS SECONDS | \
                  case WORKLOAD THREADS ROUNDS | only RIVAL WORKLOAD [THREADS]]"
             );
             std::process::exit(2);

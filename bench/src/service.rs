@@ -4,11 +4,12 @@
 //! Every server is a process of its own, so that its CPU time is its own. Rivals take turns within
 //! each round; read the ratios of the medians.
 
-mod child;
+pub(crate) mod child;
 mod grpc;
 mod http;
 mod resp;
 mod servers;
+mod tower;
 
 pub(crate) use self::child::Child;
 pub(crate) use self::resp::SCRIPT as GCRA_SCRIPT;
@@ -19,16 +20,18 @@ pub(crate) enum Part {
     Grpc,
     Http,
     Resp,
+    Tower,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 3] = [Self::Grpc, Self::Http, Self::Resp];
+    pub(crate) const ALL: [Self; 4] = [Self::Grpc, Self::Http, Self::Resp, Self::Tower];
 
     pub(crate) fn named(name: &str) -> Self {
         match name {
             "grpc" => Self::Grpc,
             "http" => Self::Http,
             "resp" => Self::Resp,
+            "tower" => Self::Tower,
             _ => panic!("there is no front end {name}"),
         }
     }
@@ -58,11 +61,11 @@ impl Length {
 
 /// What one load did to one server.
 #[derive(Clone, Copy, Debug, Default)]
-struct Measured {
-    cpu_us: f64,
-    per_second: f64,
-    p50_us: f64,
-    p99_us: f64,
+pub(crate) struct Measured {
+    pub(crate) cpu_us: f64,
+    pub(crate) per_second: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
 }
 
 impl Measured {
@@ -88,6 +91,7 @@ pub(crate) fn run(length: Length, parts: &[Part]) {
             Part::Grpc => grpc::run(length),
             Part::Http => http::run(length),
             Part::Resp => resp::run(length),
+            Part::Tower => tower::run(length),
         }
     }
 }
@@ -105,19 +109,20 @@ pub(crate) fn load(part: Part, address: &str, keys: usize, seconds: usize) {
             Part::Grpc => grpc::load(address, keys, 50_000, || 0.0),
             Part::Http => http::load(address, keys, 50_000, || 0.0),
             Part::Resp => resp::load(address, "throttle", keys, 200_000, 1, || 0.0),
+            Part::Tower => tower::load(address, keys, 50_000, || 0.0),
         };
         println!("{:.0} per second", measured.per_second);
     }
 }
 
 /// What a rival was measured at, in each round.
-struct Row {
-    name: String,
-    rounds: Vec<Measured>,
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) rounds: Vec<Measured>,
 }
 
 /// Prints a table; the first row is what the others are compared with.
-fn print(title: &str, rows: &[Row]) {
+pub(crate) fn print(title: &str, rows: &[Row]) {
     println!("\n### {title}\n");
     println!("| server | CPU per request | ratio | requests per second | ratio | p50 | p99 |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");

@@ -13,18 +13,19 @@ pub(crate) struct Child {
 impl Child {
     /// One of ours: this program, told to serve.
     pub(crate) fn serve(server: &str) -> Self {
-        Self::start(&["serve", server])
+        Self::serve_with(&[server])
     }
 
     /// Ours with gRPC, and a store to choose.
     pub(crate) fn fleet(store: &str) -> Self {
-        Self::start(&["serve", "tidegate-grpc", store])
+        Self::serve_with(&["tidegate-grpc", store])
     }
 
-    fn start(arguments: &[&str]) -> Self {
+    /// The same, told more.
+    pub(crate) fn serve_with(arguments: &[&str]) -> Self {
         let program = std::env::current_exe().expect("the program that runs");
         let mut command = Command::new(program);
-        command.args(arguments).stdout(Stdio::piped());
+        command.arg("serve").args(arguments).stdout(Stdio::piped());
         let mut process = command.spawn().expect("the server starts");
         let mut address = String::new();
         let stdout = process.stdout.take().expect("its output");
@@ -42,6 +43,34 @@ impl Child {
         command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
         let process = command.stdout(Stdio::null()).spawn().expect("redis-server is installed");
         let child = Self { process, address: address.to_string() };
+        while std::net::TcpStream::connect(&child.address).is_err() {
+            std::thread::yield_now();
+        }
+        child
+    }
+
+    /// An nginx of one process, with so much in its `http`, listening where it is told.
+    pub(crate) fn nginx(http: impl FnOnce(&str) -> String) -> Self {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = free.local_addr().expect("its address").to_string();
+        drop(free);
+        let dir =
+            std::env::temp_dir().join(format!("tidegate-bench-{}", address.replace(':', "-")));
+        std::fs::create_dir_all(&dir).expect("a place for its files");
+        let (file, dir) = (dir.join("nginx.conf"), dir.display());
+        let config = format!(
+            "daemon off; master_process off; pid {dir}/pid; error_log /dev/null crit;\n\
+             events {{ worker_connections 4096; }}\n\
+             http {{ access_log off; keepalive_requests 1000000000; client_body_temp_path {dir}/b;\n\
+             proxy_temp_path {dir}/p; fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u;\n\
+             scgi_temp_path {dir}/s; {} }}\n",
+            http(&address)
+        );
+        std::fs::write(&file, config).expect("its settings");
+        let mut command = Command::new("nginx");
+        command.arg("-p").arg(dir.to_string()).arg("-c").arg(&file).stderr(Stdio::null());
+        let process = command.spawn().expect("nginx is installed");
+        let child = Self { process, address };
         while std::net::TcpStream::connect(&child.address).is_err() {
             std::thread::yield_now();
         }

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use super::{Child, Length, Measured, next, print, take_turns};
 
-const CONNECTIONS: usize = 32;
+pub(super) const CONNECTIONS: usize = 32;
 
 pub(super) fn run(length: Length) {
     for keys in length.keys() {
@@ -74,7 +74,7 @@ async fn ask(mut stream: TcpStream, mut seed: u64, keys: usize, requests: usize)
 }
 
 /// Reads one answer, which says its length.
-async fn read_answer(stream: &mut TcpStream, answer: &mut Vec<u8>) {
+pub(super) async fn read_answer(stream: &mut TcpStream, answer: &mut Vec<u8>) {
     answer.clear();
     loop {
         let read = stream.read_buf(answer).await.expect("it is read");

@@ -42,6 +42,9 @@ pub(super) fn serve(server: &str, store: Option<&str>) {
             "tonic" => tonic().await,
             "axum" => axum(false).await,
             "axum-headers" => axum(true).await,
+            _ if server.starts_with("tower-") => {
+                super::tower::serve(server, listener().await).await
+            }
             _ => panic!("there is no server {server}"),
         }
     });

@@ -16,6 +16,7 @@ mod pattern;
 mod read;
 mod render;
 mod request;
+mod route;
 mod template;
 mod trie;
 
@@ -25,3 +26,4 @@ pub use self::explain::{HttpDescriptor, HttpExplained, HttpMismatch, HttpOutcome
 pub use self::mapped::{Mapped, MappedDescriptor};
 pub(crate) use self::read::read;
 pub use self::request::{HttpRequest, PlainRequest};
+pub use self::route::{RouteScratch, RouteTable};

@@ -10,7 +10,7 @@ mod asked;
 mod auth;
 mod body;
 mod check;
-mod client;
+pub(crate) mod client;
 mod explain;
 pub(crate) mod fuzzing;
 mod info;

@@ -36,10 +36,10 @@ pub enum TlsError {
 }
 
 /// Reads the files and makes what a listener needs. `protocols` are those of ALPN.
-pub(crate) fn server_config(
-    files: &TlsFiles,
-    protocols: &[&[u8]],
-) -> Result<Arc<ServerConfig>, TlsError> {
+///
+/// # Errors
+/// If a file cannot be read, or they do not fit together.
+pub fn server_config(files: &TlsFiles, protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|why| unreadable("a private key", &files.key, &why))?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::Inherit;
 use tidegate_rules::{Rule, Rules};
-use tidegate_store::{RegisterError, Registered, Store};
+use tidegate_store::{OnError, RegisterError, Registered, Store};
 
 use crate::calendar::Calendar;
 
@@ -20,6 +20,8 @@ pub(crate) struct Armed {
     pub(crate) rules: Rules,
     pub(crate) handles: Box<[Arc<Registered>]>,
     pub(crate) calendars: Box<[Option<Calendar>]>,
+    /// What limits that are in no rules answer when the store cannot.
+    pub(crate) on_error: OnError,
 }
 
 impl Armed {
@@ -31,7 +33,19 @@ impl Armed {
             calendars.push(calendar_of(rule)?);
         }
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { generation, rules, handles: handles.into(), calendars: calendars.into() })
+        let (handles, calendars, on_error) = (handles.into(), calendars.into(), OnError::default());
+        Ok(Self { generation, rules, handles, calendars, on_error })
+    }
+
+    /// No rules, but limits that were built in a program.
+    pub(crate) fn limits(
+        handles: &[Arc<Registered>],
+        calendars: &[Option<Calendar>],
+        on_error: OnError,
+    ) -> Self {
+        let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
+        let (handles, calendars) = (handles.into(), calendars.into());
+        Self { generation, rules: Rules::default(), handles, calendars, on_error }
     }
 }
 

@@ -3,6 +3,8 @@
 //! Written once for every front end that speaks HTTP. The names are in lower case, as HTTP/2 wants
 //! them; there are no types of any HTTP library here.
 
+mod merge;
+
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
@@ -11,6 +13,8 @@ use smallvec::SmallVec;
 use tidegate_core::{Retry, Source, Timestamp};
 
 use crate::verdict::{Answered, Verdict, write_text};
+
+pub use self::merge::{is_stricter, merge_policies, merge_states};
 
 /// The media type of [`write_problem`]'s body.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
@@ -87,6 +91,41 @@ pub enum ResetForm {
     Epoch(Timestamp),
 }
 
+/// How an answer is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Form {
+    /// How `X-RateLimit-Reset` is told.
+    pub reset: ResetForm,
+    /// Seconds by which a refused client is told to come back later than it could: another number for
+    /// each keeps those from coming back together who were refused together.
+    pub later: u64,
+}
+
+impl Form {
+    /// With this form of `X-RateLimit-Reset`.
+    #[must_use]
+    pub fn reset(self, reset: ResetForm) -> Self {
+        Self { reset, ..self }
+    }
+
+    /// With so many seconds more before a refused client is to come back.
+    #[must_use]
+    pub fn later(self, seconds: u64) -> Self {
+        Self { later: seconds, ..self }
+    }
+
+    /// [`retry_after`], told in this form.
+    fn retry_after(&self, verdict: &Verdict) -> Option<u64> {
+        retry_after(verdict).map(|wait| wait.saturating_add(self.later))
+    }
+}
+
+/// The headers that a script in a browser has to be allowed to see, as
+/// `Access-Control-Expose-Headers` lists them.
+pub const EXPOSED: &str = "retry-after, ratelimit, ratelimit-policy, x-ratelimit-limit, \
+    x-ratelimit-remaining, x-ratelimit-reset, x-ratelimit-retry-after, x-ratelimit-soft";
+
 /// The headers of an answer, all in one piece of text.
 ///
 /// ```
@@ -133,7 +172,12 @@ impl Headers {
 
     /// Adds the headers of a verdict. There are none if it met no limit, or only limits that
     /// watch, and refuses nobody.
-    pub fn write(&mut self, verdict: &Verdict, form: ResetForm) {
+    pub fn write(&mut self, verdict: &Verdict, reset: ResetForm) {
+        self.write_as(verdict, &Form::default().reset(reset));
+    }
+
+    /// [`write`](Self::write), told in some form.
+    pub fn write_as(&mut self, verdict: &Verdict, form: &Form) {
         if !verdict.allowed {
             self.add(Field::CacheControl, |out| out.push_str("no-store"));
         }
@@ -142,7 +186,7 @@ impl Headers {
         self.add(Field::Limit, |out| write_number(out, decision.limit));
         self.add(Field::Remaining, |out| write_number(out, decision.remaining));
         if let Some(reset) = decision.reset_after {
-            let seconds = match form {
+            let seconds = match form.reset {
                 ResetForm::Delta => seconds_up(reset),
                 ResetForm::Epoch(now) => {
                     seconds_up(Duration::from_nanos(now.as_nanos()).saturating_add(reset))
@@ -150,12 +194,12 @@ impl Headers {
             };
             self.add(Field::Reset, |out| write_number(out, seconds));
         }
-        if let Some(wait) = retry_after(verdict) {
+        if let Some(wait) = form.retry_after(verdict) {
             self.add(Field::RetryAfter, |out| write_number(out, wait));
             self.add(Field::XRetryAfter, |out| write_number(out, wait));
         }
         self.add(Field::Policy, |out| write_policies(out, verdict));
-        self.add(Field::RateLimit, |out| write_state(out, verdict, reported));
+        self.add(Field::RateLimit, |out| write_state(out, verdict, reported, form));
         if verdict.decision.is_some_and(|decision| decision.soft) {
             self.add(Field::Soft, |out| out.push('1'));
         }
@@ -204,11 +248,16 @@ pub fn retry_after(verdict: &Verdict) -> Option<u64> {
 
 /// Appends the body of a refusal: a problem as of RFC 9457, of the types of the IETF's draft.
 pub fn write_problem(out: &mut String, verdict: &Verdict, status: u16) {
+    write_problem_as(out, verdict, status, &Form::default());
+}
+
+/// [`write_problem`], told in some form.
+pub fn write_problem_as(out: &mut String, verdict: &Verdict, status: u16, form: &Form) {
     let refusing = || {
         let limits = verdict.limits.iter();
         limits.filter(|it| !it.decision.allowed && it.decision.source != Source::Shadow)
     };
-    let is_blocked = refusing().any(Answered::is_block);
+    let is_blocked = verdict.limits.iter().any(Answered::is_block);
     let is_closed = verdict.is_unanswered();
     let (kind, title) = match () {
         () if verdict.denied_by.is_some() => ("about:blank", "Too Many Requests"),
@@ -228,7 +277,7 @@ pub fn write_problem(out: &mut String, verdict: &Verdict, status: u16) {
     // Writing to a string does not fail.
     let _ = write!(out, "{{\"type\":\"{kind}\",\"title\":\"{title}\",\"status\":{status}");
     out.push_str(",\"detail\":");
-    write_text(out, &detail(verdict, is_blocked, is_closed));
+    write_text(out, &detail(verdict, form));
     out.push_str(",\"violated-policies\":[");
     for (index, answered) in refusing().enumerate() {
         if index > 0 {
@@ -237,13 +286,54 @@ pub fn write_problem(out: &mut String, verdict: &Verdict, status: u16) {
         write_text(out, &verdict.rule_id(answered));
     }
     out.push(']');
-    if let Some(wait) = retry_after(verdict) {
+    if let Some(wait) = form.retry_after(verdict) {
         let _ = write!(out, ",\"retry_after_seconds\":{wait}");
     }
     out.push('}');
 }
 
-fn detail(verdict: &Verdict, is_blocked: bool, is_closed: bool) -> String {
+/// The code by which a gRPC client is told of a refusal: `RESOURCE_EXHAUSTED`, or `UNAVAILABLE`
+/// where [nobody could be asked](Verdict::is_unanswered).
+pub fn grpc_code(verdict: &Verdict) -> u8 {
+    if verdict.is_unanswered() { 14 } else { 8 }
+}
+
+/// Appends the text of a refusal as gRPC's `grpc-message` has it: what is not visible ASCII, and `%`,
+/// is written as `%xx`.
+pub fn write_grpc_message(out: &mut String, verdict: &Verdict, form: &Form) {
+    for byte in detail(verdict, form).bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => out.push(char::from(byte)),
+            byte => {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+}
+
+/// Whether what somebody behind us says in `X-RateLimit-Remaining` is at least as strict as what we
+/// say: then its `X-RateLimit-` headers stay as they are. What is no number stays too.
+///
+/// `RateLimit` and `RateLimit-Policy` are lists: ours are added to theirs.
+///
+/// ```
+/// use tidegate::headers::stays;
+///
+/// assert!(stays(b"3", "4"));
+/// assert!(!stays(b"5", "4"));
+/// ```
+pub fn stays(theirs: &[u8], ours: &str) -> bool {
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let theirs = std::str::from_utf8(theirs).ok().and_then(number);
+    match (theirs, number(ours)) {
+        (Some(theirs), Some(ours)) => theirs <= ours,
+        _ => true,
+    }
+}
+
+fn detail(verdict: &Verdict, form: &Form) -> String {
+    let is_blocked = verdict.limits.iter().any(Answered::is_block);
+    let is_closed = verdict.is_unanswered();
     if verdict.denied_by.is_some() {
         return "the request lacks a value that it is counted by".to_owned();
     }
@@ -253,7 +343,7 @@ fn detail(verdict: &Verdict, is_blocked: bool, is_closed: bool) -> String {
     let Some(reported) = verdict.reported() else { return String::new() };
     let name = verdict.rule_id(reported);
     let limit = reported.decision.limit;
-    match (reported.decision.retry, retry_after(verdict)) {
+    match (reported.decision.retry, form.retry_after(verdict)) {
         (_, Some(wait)) if is_blocked => format!("the key is blocked; try again in {wait} s"),
         (_, Some(wait)) => {
             format!("the limit `{name}` of {limit} is reached; try again in {wait} s")
@@ -288,13 +378,13 @@ fn write_policies(out: &mut String, verdict: &Verdict) {
     }
 }
 
-fn write_state(out: &mut String, verdict: &Verdict, reported: &Answered) {
+fn write_state(out: &mut String, verdict: &Verdict, reported: &Answered, form: &Form) {
     write_name(out, &verdict.rule_id(reported));
     out.push_str(";r=");
     write_number(out, reported.decision.remaining);
     let until = match verdict.allowed {
         true => reported.decision.reset_after.map(seconds_up),
-        false => retry_after(verdict),
+        false => form.retry_after(verdict),
     };
     if let Some(until) = until {
         out.push_str(";t=");

@@ -35,6 +35,8 @@
 //! What is not here: wire formats, listeners, metrics. [`Observer`] is where those who count
 //! decisions hook in.
 
+#[cfg(feature = "rules")]
+mod admission;
 mod anchor;
 #[cfg(feature = "rules")]
 mod armed;
@@ -48,6 +50,8 @@ mod explain;
 pub mod files;
 #[cfg(feature = "rules")]
 pub mod headers;
+#[cfg(feature = "rules")]
+mod held;
 mod holder;
 mod key;
 mod limiter;
@@ -64,9 +68,13 @@ mod reservation;
 #[cfg(feature = "rules")]
 mod rule_limiter;
 #[cfg(feature = "rules")]
+mod turn;
+#[cfg(feature = "rules")]
 mod verdict;
 mod waiting;
 
+#[cfg(feature = "rules")]
+pub use admission::{Admission, Keep};
 #[cfg(feature = "rules")]
 pub use armed::RuleError;
 #[cfg(all(feature = "rules", feature = "time-zones"))]
@@ -78,6 +86,8 @@ pub use clock::{Clock, ManualClock, ManualSleep, SystemClock};
 pub use exceptions::{EXCEPTIONS_MAX, Excepted, Exception, ExceptionError, ExceptionKind};
 #[cfg(feature = "rules")]
 pub use explain::Explained;
+#[cfg(feature = "rules")]
+pub use held::Held;
 #[cfg(feature = "rules")]
 pub use holder::holder_named;
 pub use key::{Each, Key};
@@ -101,6 +111,8 @@ pub use tidegate_store::{
     MemoryStats, MemoryStore, Mode, OnError, OnFull, Op, Outcome, RegisterError, Registered,
     Restored, SnapshotError, Store,
 };
+#[cfg(feature = "rules")]
+pub use turn::{HELD_MAX, Turn};
 #[cfg(feature = "rules")]
 pub use verdict::{Answered, Verdict};
 pub use waiting::WaitError;

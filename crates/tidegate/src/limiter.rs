@@ -42,11 +42,13 @@ pub struct Limiter<S = MemoryStore, C: Clock = SystemClock> {
 pub(crate) struct Shared<S, C> {
     pub(crate) store: S,
     pub(crate) clock: C,
-    policy: PolicyCell,
+    pub(crate) policy: PolicyCell,
     pub(crate) observer: Option<Box<dyn Observer>>,
     pub(crate) waiting: WaitingRoom,
     pub(crate) jitter: Duration,
     pub(crate) holders: Holders,
+    #[cfg(feature = "rules")]
+    pub(crate) room: Arc<crate::turn::Room>,
 }
 
 /// A clone is another handle of the same limiter.
@@ -202,6 +204,8 @@ impl<S: Store, C: Clock, F: FnOnce() -> C> LimiterBuilder<S, F> {
                 waiting: WaitingRoom::new(self.waiters_max),
                 jitter: self.jitter,
                 holders: Holders::new(),
+                #[cfg(feature = "rules")]
+                room: Arc::default(),
             }),
         })
     }
@@ -315,7 +319,12 @@ impl<S: LocalStore, C: Clock> Limiter<S, C> {
 
 /// A call as the store wants it, built and asked.
 impl<S: Store, C: Clock> Shared<S, C> {
-    fn conclude(&self, call: &Call<'_>, outcome: Outcome, answers: &[Answer]) -> Decision {
+    pub(crate) fn conclude(
+        &self,
+        call: &Call<'_>,
+        outcome: Outcome,
+        answers: &[Answer],
+    ) -> Decision {
         let decisions = answers.iter().map(|answer| &answer.decision);
         // Without limits there would be nothing to join, and there is always one.
         let decision =

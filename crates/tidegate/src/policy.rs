@@ -120,6 +120,9 @@ pub(crate) struct Policy {
     has_calendar: bool,
     is_plain: bool,
     pub(crate) on_error: OnError,
+    /// The same as verdicts want it.
+    #[cfg(feature = "rules")]
+    pub(crate) armed: Arc<crate::armed::Armed>,
 }
 
 pub(crate) type Items<'a> = SmallVec<[Item<'a>; 4]>;
@@ -152,7 +155,17 @@ impl Policy {
         let has_calendar = calendars.iter().any(Option::is_some);
         let is_plain = !has_calendar && !handles.iter().any(|known| known.limit().is_concurrency());
         let on_error = on_error.unwrap_or(on_error_before);
-        Ok(Self { handles: handles.into(), calendars, has_calendar, is_plain, on_error })
+        #[cfg(feature = "rules")]
+        let armed = Arc::new(crate::armed::Armed::limits(&handles, &calendars, on_error));
+        Ok(Self {
+            handles: handles.into(),
+            calendars,
+            has_calendar,
+            is_plain,
+            on_error,
+            #[cfg(feature = "rules")]
+            armed,
+        })
     }
 
     /// The limits, if none needs a calendar or a holder; otherwise none.

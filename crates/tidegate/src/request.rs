@@ -27,9 +27,9 @@ use crate::waiting::{self, WaitError};
 /// ```
 #[must_use = "nothing is asked until `check` or another of its kind is called"]
 pub struct Request<'a, S, C: Clock, K: ?Sized> {
-    limiter: &'a Limiter<S, C>,
+    pub(crate) limiter: &'a Limiter<S, C>,
     key: &'a K,
-    cost: u64,
+    pub(crate) cost: u64,
 }
 
 impl<'a, S: Store, C: Clock, K: Key + ?Sized> Request<'a, S, C, K> {
@@ -45,7 +45,7 @@ impl<'a, S: Store, C: Clock, K: Key + ?Sized> Request<'a, S, C, K> {
         self
     }
 
-    fn parts(&self) -> KeyParts {
+    pub(crate) fn parts(&self) -> KeyParts {
         KeyParts::new(self.key)
     }
 

@@ -1,5 +1,6 @@
 //! A limiter whose limits come from rules.
 
+mod admitting;
 mod awaited;
 mod engine;
 mod excepted;
@@ -25,6 +26,7 @@ use crate::armed::{Armed, RuleError};
 use crate::clock::{Clock, SystemClock};
 use crate::exceptions::Exceptions;
 use crate::holder::Holders;
+use crate::turn::Room;
 use crate::verdict::Verdict;
 
 /// How many descriptors a request should have at the most: what is asked of a store grows with
@@ -76,6 +78,7 @@ struct Shared<S, C> {
     holders: Holders,
     overrides: RwLock<Overrides>,
     exceptions: Exceptions,
+    room: Arc<Room>,
 }
 
 /// What holds for all rules.
@@ -142,7 +145,8 @@ impl<S: Store, C: Clock> RuleLimiter<S, C> {
         let armed = ArcSwap::from_pointee(Armed::new(&store, rules)?);
         let (holders, overrides) = (Holders::new(), RwLock::default());
         let exceptions = Exceptions::default();
-        let shared = Shared { store, clock, modes, armed, holders, overrides, exceptions };
+        let room = Arc::default();
+        let shared = Shared { store, clock, modes, armed, holders, overrides, exceptions, room };
         Ok(Self { shared: Arc::new(shared) })
     }
 

@@ -10,9 +10,11 @@ use tidegate_core::{
     AlgorithmName, Decision, Joint, Limit, Moment, Rate, Retry, Source, Timestamp, join,
 };
 use tidegate_rules::{OnStoreError, Origin, Override, Reached, Rule, Rules};
+use tidegate_store::OnError;
 
 use crate::armed::Armed;
 use crate::headers::push_number;
+use crate::limiter::Decisions;
 
 /// The answer to a request under rules.
 #[derive(Clone, Debug)]
@@ -50,6 +52,8 @@ pub struct Answered {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum By {
     Rule(u32),
+    /// A limit that is in no rules, by its position.
+    Limit(u32),
     Override(Override),
     Block,
 }
@@ -75,6 +79,41 @@ impl Verdict {
             now,
             armed,
         }
+    }
+
+    /// What limits said that are in no rules, in their order; `None` if none of them was asked.
+    pub(crate) fn of_limits(
+        decisions: Option<&Decisions>,
+        now: Timestamp,
+        armed: Arc<Armed>,
+    ) -> Self {
+        let each = decisions.map_or(&[][..], |decisions| &decisions.each);
+        let limits = (0u32..).zip(each).map(|(index, decision)| Answered {
+            descriptor: 0,
+            decision: Decision { rule: index, ..*decision },
+            by: By::Limit(index),
+        });
+        Self {
+            allowed: decisions.is_none_or(|decisions| decisions.overall.allowed),
+            granted: decisions.map_or(0, |decisions| decisions.granted),
+            decision: decisions.map(|decisions| decisions.overall),
+            limits: limits.collect(),
+            reached: SmallVec::new(),
+            knows_domain: true,
+            denied_by: None,
+            now,
+            armed,
+        }
+    }
+
+    /// The verdict of a request that was admitted for later, and whom there is no room to hold.
+    pub(crate) fn turned_away(mut self) -> Self {
+        for answered in &mut self.limits {
+            turn_away(&mut answered.decision);
+        }
+        (self.allowed, self.granted) = (false, 0);
+        self.decision = join(false, self.limits.iter().map(|answered| &answered.decision));
+        self
     }
 
     /// The rules that were in force.
@@ -109,15 +148,18 @@ impl Verdict {
     pub fn rule(&self, answered: &Answered) -> Option<&Rule> {
         match answered.by {
             By::Rule(index) => self.armed.rules.all().get(index as usize),
-            By::Override(_) | By::Block => None,
+            By::Limit(_) | By::Override(_) | By::Block => None,
         }
     }
 
-    /// What people call the limit that spoke: the rule's id, `override.5_per_minute` for a limit
-    /// that came with the request, `block` for a key that is blocked.
+    /// What people call the limit that spoke: the rule's id, the name of a limit that is in no rules,
+    /// `override.5_per_minute` for one that came with the request, `block` for a key that is blocked.
     pub fn rule_id(&self, answered: &Answered) -> Cow<'_, str> {
         match answered.by {
             By::Rule(_) => self.rule(answered).map_or("", |rule| &*rule.id).into(),
+            By::Limit(index) => {
+                self.armed.handles.get(index as usize).map_or("", |handle| handle.id()).into()
+            }
             By::Override(limit) => {
                 let unit = limit.unit.as_str();
                 format!("override.{}_per_{unit}", limit.requests_per_unit).into()
@@ -127,13 +169,16 @@ impl Verdict {
     }
 
     pub(crate) fn limit_of(&self, answered: &Answered) -> Option<&Limit> {
-        self.rule(answered).map(|rule| &rule.limit)
+        match answered.by {
+            By::Limit(index) => self.armed.handles.get(index as usize).map(|it| it.limit()),
+            _ => self.rule(answered).map(|rule| &rule.limit),
+        }
     }
 
     /// The time in which the limit that spoke is earned, if it is.
     pub(crate) fn window(&self, answered: &Answered) -> Option<Duration> {
         match answered.by {
-            By::Rule(_) => self.limit_of(answered)?.earning_time(),
+            By::Rule(_) | By::Limit(_) => self.limit_of(answered)?.earning_time(),
             By::Override(limit) if limit.requests_per_unit == 0 => None,
             By::Override(limit) => Some(limit.unit.length()),
             By::Block => None,
@@ -144,7 +189,7 @@ impl Verdict {
     pub fn rule_index(&self, answered: &Answered) -> Option<usize> {
         match answered.by {
             By::Rule(index) => Some(index as usize),
-            By::Override(_) | By::Block => None,
+            By::Limit(_) | By::Override(_) | By::Block => None,
         }
     }
 
@@ -158,7 +203,7 @@ impl Verdict {
     /// The limit that the request brought along, if that is what spoke.
     pub fn override_of(&self, answered: &Answered) -> Option<Override> {
         match answered.by {
-            By::Rule(_) | By::Block => None,
+            By::Rule(_) | By::Limit(_) | By::Block => None,
             By::Override(limit) => Some(limit),
         }
     }
@@ -172,11 +217,14 @@ impl Verdict {
         if source != Source::Fallback {
             return false;
         }
-        let Some(rule) = self.rule(reported) else { return true };
+        let is_local = match reported.by {
+            By::Limit(_) => self.armed.on_error == OnError::Local,
+            _ => self.rule(reported).is_some_and(|it| it.on_store_error == OnStoreError::Local),
+        };
         // Of what was counted something is known, but for permits without a lease.
         let is_counted = retry != Retry::Unknown || reset_after.is_some();
-        let is_local = rule.on_store_error == OnStoreError::Local;
-        !(is_local && (is_counted || rule.limit.is_concurrency()))
+        let is_concurrency = self.limit_of(reported).is_some_and(Limit::is_concurrency);
+        !(is_local && (is_counted || is_concurrency))
     }
 
     /// The limit to report: the refusing one with the longest retry, otherwise the one nearest to
@@ -201,7 +249,7 @@ impl Verdict {
     /// Whether a limit counts in fixed windows, as all do that requests bring along.
     pub(crate) fn is_windowed(&self, answered: &Answered) -> bool {
         match answered.by {
-            By::Rule(_) => self
+            By::Rule(_) | By::Limit(_) => self
                 .limit_of(answered)
                 .is_some_and(|limit| limit.algorithm() == AlgorithmName::FixedWindow),
             By::Override(_) => true,
@@ -214,11 +262,11 @@ impl Verdict {
     pub(crate) fn window_left(&self, answered: &Answered) -> Option<Duration> {
         let now = self.now;
         match answered.by {
-            By::Rule(index) => {
-                let rule = self.armed.rules.all().get(index as usize)?;
+            By::Rule(index) | By::Limit(index) => {
+                let limit = self.limit_of(answered)?;
                 let calendar = self.armed.calendars.get(index as usize)?.as_ref();
                 let window = calendar.map(|calendar| calendar.windows(now).around(now));
-                rule.limit.window_left(&Moment { now, window })
+                limit.window_left(&Moment { now, window })
             }
             By::Override(Override { requests_per_unit, unit }) => {
                 let rate = Rate::new(requests_per_unit.into(), unit.length());
@@ -293,6 +341,14 @@ impl Verdict {
         out.push_str(",\"descriptor\":");
         push_number(out, answered.descriptor.into());
         out.push('}');
+    }
+}
+
+/// Makes a refusal of an admission for later: what it would have waited for may be tried again then.
+fn turn_away(decision: &mut Decision) {
+    if decision.allowed && decision.source != Source::Shadow && !decision.delay.is_zero() {
+        decision.allowed = false;
+        decision.retry = Retry::After(std::mem::take(&mut decision.delay));
     }
 }
 

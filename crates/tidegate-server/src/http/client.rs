@@ -9,11 +9,14 @@ use crate::listen::Peer;
 
 /// Whose word on the client's address is taken.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trusted(Vec<IpNet>);
+pub struct Trusted(Vec<IpNet>);
 
 impl Trusted {
-    /// Addresses and networks; the error is the text that is neither.
-    pub(crate) fn parse(texts: &[String]) -> Result<Self, String> {
+    /// Addresses and networks.
+    ///
+    /// # Errors
+    /// The text that is neither.
+    pub fn parse(texts: &[String]) -> Result<Self, String> {
         let network = |text: &String| {
             let network: Option<IpNet> = text.parse().ok();
             let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
@@ -22,7 +25,9 @@ impl Trusted {
         texts.iter().map(network).collect::<Result<_, _>>().map(Self)
     }
 
-    fn covers(&self, address: IpAddr) -> bool {
+    /// Whether the word of whoever is at this address is taken.
+    #[must_use]
+    pub fn covers(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
     }
@@ -39,7 +44,7 @@ impl Trusted {
     /// The address of the client: the peer's, or if that is trusted, the last one in
     /// `X-Forwarded-For` that is not.
     pub(crate) fn client_ip(&self, peer: Peer, headers: &HeaderMap) -> Option<IpAddr> {
-        let mut client = match peer {
+        let client = match peer {
             Peer::Ip(address) => Some(address.ip().to_canonical()),
             Peer::Unix => None,
         };
@@ -51,7 +56,20 @@ impl Trusted {
             .iter()
             .map(|value| value.to_str().unwrap_or_default())
             .collect();
-        for hop in values.iter().flat_map(|value| value.split(',')).rev() {
+        let hops = values.iter().flat_map(|value| value.split(','));
+        self.client_of(client, hops)
+    }
+
+    /// The client behind hops that tell of those before them, the nearest one last: the last one
+    /// that is not trusted, where what is told of it comes from those that are. `peer` is whoever
+    /// is connected, and trusted.
+    pub fn client_of<'h>(
+        &self,
+        peer: Option<IpAddr>,
+        hops: impl DoubleEndedIterator<Item = &'h str>,
+    ) -> Option<IpAddr> {
+        let mut client = peer;
+        for hop in hops.rev() {
             // Beyond something that is no address nobody's word is to be had.
             let Some(address) = parse_hop(hop.trim()) else { break };
             client = Some(address);

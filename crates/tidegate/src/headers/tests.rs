@@ -240,3 +240,64 @@ fn every_field_is_at_the_position_of_its_number() {
         assert_eq!(field.name(), field.name().to_ascii_lowercase());
     }
 }
+
+#[test]
+fn a_refusal_can_be_told_later_than_it_holds() {
+    let (limiter, _clock) = limiter(
+        "  - { key: a, rate_limit: { requests_per_unit: 1, unit: hour, algorithm: gcra } }",
+    );
+    assert!(ask(&limiter, 1, &["a"]).allowed);
+    let (verdict, form) = (ask(&limiter, 1, &["a"]), Form::default().later(7));
+    let mut headers = Headers::default();
+    headers.write_as(&verdict, &form);
+    let told: Vec<_> = headers.iter().filter(|(_, value)| value.contains("3607")).collect();
+    assert_eq!(
+        told,
+        [
+            (Field::RetryAfter, "3607"),
+            (Field::XRetryAfter, "3607"),
+            (Field::RateLimit, "\"d.a\";r=0;t=3607"),
+        ]
+    );
+    let mut problem = String::new();
+    write_problem_as(&mut problem, &verdict, 429, &form);
+    assert!(problem.ends_with("\"retry_after_seconds\":3607}"), "{problem}");
+    assert!(problem.contains("try again in 3607 s"), "{problem}");
+}
+
+#[test]
+fn grpc_has_words_of_its_own() {
+    let (limiter, _clock) = limiter(
+        "  - { key: a, rate_limit: { name: 'für 5% ', requests_per_unit: 0, unit: hour } }",
+    );
+    let verdict = ask(&limiter, 1, &["a"]);
+    let mut message = String::new();
+    write_grpc_message(&mut message, &verdict, &Form::default());
+    assert_eq!(message, "the limit `f%C3%BCr 5%25 ` of 0 never admits so much");
+    assert_eq!(grpc_code(&verdict), 8);
+}
+
+#[test]
+fn scripts_may_see_what_is_said_of_limits() {
+    for field in Field::ALL {
+        let is_exposed = EXPOSED.split(", ").any(|name| name == field.name());
+        assert_eq!(is_exposed, field != Field::CacheControl, "{field:?}");
+    }
+}
+
+#[test]
+fn the_stricter_of_two_is_told() {
+    for (theirs, ours, wanted) in [
+        ("0", "1", true),
+        ("1", "1", true),
+        ("2", "1", false),
+        (" 2 ", "1", false),
+        ("many", "1", true),
+        ("", "1", true),
+        ("-1", "1", true),
+        ("99999999999999999999", "1", true),
+    ] {
+        assert_eq!(stays(theirs.as_bytes(), ours), wanted, "{theirs} beside {ours}");
+    }
+    assert!(stays(&[0xff], "1"));
+}

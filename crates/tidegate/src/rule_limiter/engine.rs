@@ -197,7 +197,7 @@ impl<S: Store, C: Send + Sync> Shared<S, C> {
 
 /// Asks the store all parts of a plan.
 #[inline]
-async fn apply<W: Way>(
+pub(super) async fn apply<W: Way>(
     way: &W,
     plan: &Plan<'_>,
     op: Op<'_>,

@@ -1,0 +1,229 @@
+//! Bodies on their way through, in both directions.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+use crate::pool::Lent;
+use crate::watch::{Ticks, Wait, Watch};
+
+/// Why a body ends early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("the body is too large")]
+    TooLarge,
+    #[error("the client broke off")]
+    Client,
+    #[error("the upstream broke off")]
+    Upstream,
+    #[error("the upstream stopped on its way")]
+    Late,
+}
+
+/// The body of a request, on its way to an upstream.
+pub(crate) enum Sending {
+    Nothing,
+    Stream(Box<Streaming>),
+}
+
+pub(crate) struct Streaming {
+    pub(crate) inner: Incoming,
+    /// How much more may come.
+    pub(crate) left: u64,
+    /// The upstream is waited for from the last byte on.
+    pub(crate) watch: Arc<Watch>,
+    pub(crate) response: Ticks,
+    /// Why it ended early, if it did, for whoever answers the client.
+    pub(crate) end: Rc<Cell<Option<Broken>>>,
+}
+
+impl Body for Sending {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let Self::Stream(body) = self.get_mut() else { return Poll::Ready(None) };
+        let polled = Pin::new(&mut body.inner).poll_frame(context);
+        let broken = match &polled {
+            Poll::Pending => {
+                // Whoever is waited for now is the client, who has a deadline elsewhere.
+                body.watch.rest(Wait::Upstream);
+                return Poll::Pending;
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+                match body.left.checked_sub(length) {
+                    Some(left) => {
+                        body.left = left;
+                        None
+                    }
+                    None => Some(Broken::TooLarge),
+                }
+            }
+            Poll::Ready(Some(Err(_))) => Some(Broken::Client),
+            Poll::Ready(None) => None,
+        };
+        body.watch.wait(Wait::Upstream, body.response);
+        if let Some(broken) = broken {
+            body.end.set(Some(broken));
+            return Poll::Ready(Some(Err(broken)));
+        }
+        polled.map(|frame| frame.map(|frame| frame.map_err(|_| Broken::Client)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Stream(body) => body.inner.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Nothing => SizeHint::with_exact(0),
+            Self::Stream(body) => body.inner.size_hint(),
+        }
+    }
+}
+
+/// What happens when an answer is over, however it ends.
+pub(crate) trait AtEnd {
+    /// How many bytes of body went out, and whether all did.
+    fn ended(self: Box<Self>, bytes: u64, is_whole: bool);
+
+    /// Does something else after it.
+    fn set_next(&mut self, _next: Option<Box<dyn AtEnd>>) {}
+}
+
+/// The body of an answer.
+pub(crate) struct Answer {
+    kind: Kind,
+    /// The request under way that this is the answer of.
+    watch: Option<Arc<Watch>>,
+    at_end: Option<Box<dyn AtEnd>>,
+    bytes: u64,
+    is_whole: bool,
+}
+
+enum Kind {
+    Text(Bytes),
+    Stream {
+        inner: Incoming,
+        /// The connection that it comes by, to go back when it is over.
+        lent: Option<Lent>,
+        watch: Arc<Watch>,
+        idle: Ticks,
+    },
+}
+
+impl Answer {
+    /// A body that is there.
+    pub(crate) fn text(text: impl Into<Bytes>) -> Self {
+        let kind = Kind::Text(text.into());
+        Self { kind, watch: None, at_end: None, bytes: 0, is_whole: false }
+    }
+
+    /// A body that comes from an upstream.
+    pub(crate) fn stream(
+        inner: Incoming,
+        lent: Option<Lent>,
+        watch: Arc<Watch>,
+        idle: Ticks,
+    ) -> Self {
+        let kind = Kind::Stream { inner, lent, watch, idle };
+        Self { kind, watch: None, at_end: None, bytes: 0, is_whole: false }
+    }
+
+    /// Ends a request under way with it.
+    pub(crate) fn ending(mut self, watch: Arc<Watch>) -> Self {
+        self.watch = Some(watch);
+        self
+    }
+
+    /// Does something before what is done already.
+    pub(crate) fn keeping(mut self, mut first: impl AtEnd + 'static) -> Self {
+        first.set_next(self.at_end.take());
+        self.at_end = Some(Box::new(first));
+        self
+    }
+
+    /// Does something once it is over.
+    pub(crate) fn then(mut self, at_end: Option<Box<dyn AtEnd>>) -> Self {
+        self.at_end = at_end;
+        self
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let this = self.get_mut();
+        let frame = match &mut this.kind {
+            Kind::Text(text) if text.is_empty() => None,
+            Kind::Text(text) => Some(Ok(Frame::data(std::mem::take(text)))),
+            Kind::Stream { inner, watch, idle, .. } => match Pin::new(inner).poll_frame(context) {
+                Poll::Pending if watch.is_late(Wait::Upstream) => Some(Err(Broken::Late)),
+                Poll::Pending => {
+                    watch.wait_on(Wait::Upstream, *idle);
+                    return Poll::Pending;
+                }
+                Poll::Ready(frame) => {
+                    watch.rest(Wait::Upstream);
+                    frame.map(|frame| frame.map_err(|_| Broken::Upstream))
+                }
+            },
+        };
+        match &frame {
+            Some(Ok(frame)) => this.bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(_)) => {}
+            None => this.is_whole = true,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Text(text) => text.is_empty(),
+            Kind::Stream { inner, .. } => inner.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Text(text) => SizeHint::with_exact(text.len() as u64),
+            Kind::Stream { inner, .. } => inner.size_hint(),
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let is_whole = self.is_whole || self.is_end_stream();
+        if let Kind::Stream { lent, watch, .. } = &mut self.kind {
+            watch.forgive(Wait::Upstream);
+            // A connection that still has a part of an answer on it is of no use to others.
+            if let Some(lent) = lent.take().filter(|_| is_whole) {
+                lent.give_back();
+            }
+        }
+        if let Some(at_end) = self.at_end.take() {
+            at_end.ended(self.bytes, is_whole);
+        }
+        if let Some(watch) = self.watch.take() {
+            watch.end_request();
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A request on its way to an upstream, until its answer begins.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+
+use http::header::{self, HeaderMap};
+use http::uri::{Authority, Uri};
+use http::{Method, Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+
+use crate::body::{Broken, Sending};
+use crate::pool::{Conn, Lent, NoWay, Pools, Way};
+use crate::upstream::{RoutePace, Upstream};
+use crate::watch::{Wait, Watch};
+
+/// Why there is no answer from an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    NoWay(NoWay),
+    /// It took the request, and then failed.
+    Broken,
+    /// It did not answer in time.
+    Late,
+    /// The client's body could not be had.
+    Body(Broken),
+}
+
+impl Failure {
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            Self::NoWay(NoWay::Refused) | Self::Broken => StatusCode::BAD_GATEWAY,
+            Self::NoWay(NoWay::Full) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoWay(NoWay::Late) | Self::Late => StatusCode::GATEWAY_TIMEOUT,
+            Self::Body(Broken::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Body(_) => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    pub(crate) fn detail(self) -> &'static str {
+        match self {
+            Self::NoWay(NoWay::Refused) => "the upstream cannot be reached",
+            Self::NoWay(NoWay::Late) => "the upstream cannot be reached in time",
+            Self::NoWay(NoWay::Full) => "there are too many connections to the upstream",
+            Self::Broken => "the upstream broke off, or its answer makes no sense",
+            Self::Late => "the upstream did not answer in time",
+            Self::Body(Broken::TooLarge) => "the body is too large",
+            Self::Body(_) => "the body could not be read to its end",
+        }
+    }
+}
+
+/// An answer that has begun.
+pub(crate) struct Begun {
+    pub(crate) response: Response<Incoming>,
+    /// The connection that the rest comes by, if it can be used again.
+    pub(crate) lent: Option<Lent>,
+    /// Who answers.
+    pub(crate) address: usize,
+}
+
+/// Where a request goes, and how long that may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Course<'a> {
+    pub(crate) pools: &'a Rc<Pools>,
+    pub(crate) upstream: usize,
+    pub(crate) pace: &'a RoutePace,
+    pub(crate) watch: &'a Arc<Watch>,
+}
+
+/// What came of sending a request once.
+enum Sent {
+    Begun(Begun),
+    /// Nothing was sent, or nobody has seen it: it may be tried again.
+    Again(Request<Sending>),
+    Failed(Failure),
+}
+
+/// Sends a request and waits for its answer to begin. It is sent again only if nobody can have
+/// acted on it: there was no connection, or one that had been used before broke off without a byte
+/// of an answer, and the request is one that may be repeated.
+pub(crate) async fn forward(
+    course: Course<'_>,
+    mut request: Request<Sending>,
+    body_end: Option<&Cell<Option<Broken>>>,
+) -> Result<Begun, Failure> {
+    let Course { pools, upstream, pace, watch } = course;
+    let shared = Arc::clone(pools.upstream(upstream));
+    let mut address = pools.next_address(upstream);
+    let (mut tried, mut may_reuse) = (0, true);
+    let begun = loop {
+        let reused = if may_reuse { pools.reuse(upstream, address).await } else { None };
+        let way = match reused {
+            Some(way) => way,
+            None => match pools.connect(upstream, address, pace.connect).await {
+                Ok(way) => way,
+                Err(no_way) => {
+                    if no_way != NoWay::Full {
+                        shared.failed(address);
+                    }
+                    tried += 1;
+                    if tried >= shared.addresses.len() {
+                        break Err(Failure::NoWay(no_way));
+                    }
+                    address = shared.choose(address + 1);
+                    continue;
+                }
+            },
+        };
+        watch.wait(Wait::Upstream, pace.response);
+        let is_fresh = matches!(way, Way::Http1 { is_reused: false, .. });
+        let sent = match way {
+            Way::Http1 { conn, is_reused } => {
+                send_http1(course, address, conn, is_reused, request).await
+            }
+            Way::Http2(sender) => send_http2(course, address, sender, request).await,
+        };
+        match sent {
+            Sent::Begun(begun) => {
+                shared.answered(address);
+                break Ok(begun);
+            }
+            // A connection that is new and breaks off at once is one that failed.
+            Sent::Again(_) if is_fresh || !may_reuse => break Err(Failure::Broken),
+            Sent::Again(again) => {
+                request = again;
+                may_reuse = false;
+            }
+            Sent::Failed(failure) => break Err(failure),
+        }
+    };
+    watch.rest(Wait::Upstream);
+    begun.map_err(|failure| match body_end.and_then(Cell::get) {
+        Some(broken) => Failure::Body(broken),
+        None => {
+            if failure == Failure::Broken {
+                shared.failed(address);
+            }
+            failure
+        }
+    })
+}
+
+async fn send_http1(
+    course: Course<'_>,
+    address: usize,
+    mut conn: Conn,
+    is_reused: bool,
+    mut request: Request<Sending>,
+) -> Sent {
+    let Course { pools, upstream, watch, .. } = course;
+    // Names are sent as the client wrote them, but for the case of letters.
+    *request.version_mut() = Version::HTTP_11;
+    let shared = pools.upstream(upstream);
+    set_host(request.headers_mut(), shared, address);
+    let copy = (is_reused && is_repeatable(&request)).then(|| copy_of(&request));
+    let before = conn.came.load(Relaxed);
+    let sending = conn.sender.try_send_request(request);
+    match in_time(watch, sending).await {
+        None => Sent::Failed(Failure::Late),
+        Some(Ok(response)) => {
+            let lent = Some(pools.lend(upstream, address, conn));
+            Sent::Begun(Begun { response, lent, address })
+        }
+        Some(Err(mut error)) => {
+            if let Some(request) = error.take_message() {
+                return Sent::Again(request);
+            }
+            tracing::debug!(error = %error.error(), "an upstream failed");
+            match copy {
+                Some(copy) if conn.came.load(Relaxed) == before => Sent::Again(copy),
+                _ => Sent::Failed(Failure::Broken),
+            }
+        }
+    }
+}
+
+async fn send_http2(
+    course: Course<'_>,
+    address: usize,
+    mut sender: hyper::client::conn::http2::SendRequest<Sending>,
+    mut request: Request<Sending>,
+) -> Sent {
+    let Course { pools, upstream, watch, .. } = course;
+    let shared = pools.upstream(upstream);
+    let of = &shared.addresses[address];
+    set_host(request.headers_mut(), shared, address);
+    let host = request.headers_mut().remove(header::HOST);
+    let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let mut parts = request.uri().clone().into_parts();
+    (parts.scheme, parts.authority) =
+        (Some(of.scheme.clone()), Some(authority.unwrap_or_else(|| of.authority.clone())));
+    match Uri::from_parts(parts) {
+        Ok(uri) => *request.uri_mut() = uri,
+        // `OPTIONS *` has no form with a host.
+        Err(_) => return Sent::Failed(Failure::Broken),
+    }
+    *request.version_mut() = Version::HTTP_2;
+    let sending = sender.try_send_request(request);
+    match in_time(watch, sending).await {
+        None => Sent::Failed(Failure::Late),
+        Some(Ok(response)) => Sent::Begun(Begun { response, lent: None, address }),
+        Some(Err(mut error)) => match error.take_message() {
+            Some(mut request) => {
+                let parts = request.uri().clone().into_parts();
+                let host = parts.authority.and_then(|host| host.as_str().parse().ok());
+                request.headers_mut().insert(header::HOST, host.unwrap_or(of.host.clone()));
+                *request.uri_mut() = parts.path_and_query.map_or_else(Uri::default, Uri::from);
+                Sent::Again(request)
+            }
+            None => {
+                tracing::debug!(error = %error.error(), "an upstream failed");
+                Sent::Failed(Failure::Broken)
+            }
+        },
+    }
+}
+
+/// The host that the upstream is told: its own if that is said, the client's otherwise.
+fn set_host(headers: &mut HeaderMap, shared: &Upstream, address: usize) {
+    if let Some(host) = &shared.host {
+        headers.insert(header::HOST, host.clone());
+    } else if !headers.contains_key(header::HOST) {
+        headers.insert(header::HOST, shared.addresses[address].host.clone());
+    }
+}
+
+/// Waits for something of an upstream; `None` if it takes too long.
+async fn in_time<F: Future>(watch: &Watch, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if watch.is_late(Wait::Upstream) => {
+            watch.forgive(Wait::Upstream);
+            Poll::Ready(None)
+        }
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+/// Whether a request may be sent twice: it changes nothing, or the same again, and has no body.
+fn is_repeatable(request: &Request<Sending>) -> bool {
+    let is_idempotent = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE
+    );
+    is_idempotent && matches!(request.body(), Sending::Nothing)
+}
+
+fn copy_of(request: &Request<Sending>) -> Request<Sending> {
+    let mut copy = Request::new(Sending::Nothing);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    copy
+}

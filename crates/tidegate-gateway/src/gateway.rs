@@ -1,0 +1,258 @@
+//! A gateway, from binding its listeners to having drained.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::HeaderValue;
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use tidegate::rules::RouteTable;
+use tidegate_server::{TlsError, Trusted, server_config, threads_by_default};
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+
+use crate::config::GatewayConfig;
+use crate::gate::Gate;
+use crate::log::Logs;
+use crate::upstream::{RoutePace, Upstream};
+use crate::wire::Pace;
+use crate::worker::{Shared, Target, Worker};
+
+/// What is spoken over TLS, what is preferred first.
+const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
+/// How long a client may still send that has its last answer.
+const LINGER: Duration = Duration::from_secs(2);
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GatewayError {
+    /// The address cannot be listened at.
+    #[error("cannot listen at {address} for the gateway")]
+    Bind {
+        /// Where.
+        address: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// What is to be trusted is no address.
+    #[error("`{0}` in trusted_proxies is neither an address nor a network such as 10.0.0.0/8")]
+    Proxy(String),
+    /// An upstream makes no sense.
+    #[error("`{url}` of the upstream `{name}` cannot be used: {why}")]
+    Upstream {
+        /// Which upstream.
+        name: String,
+        /// Which of its addresses.
+        url: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A route makes no sense.
+    #[error("a route cannot be used: {0}")]
+    Route(String),
+    /// TLS was asked for and cannot be had.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The access log cannot be written.
+    #[error("cannot write the access log")]
+    Log(#[source] io::Error),
+    /// The system gives no threads.
+    #[error("cannot start threads")]
+    Threads(#[source] io::Error),
+}
+
+/// A running gateway: it accepts by the time it is made. Dropped, it ends at once.
+pub struct Gateway {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    logs: Option<Logs>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Gateway {
+    /// Binds the address and serves, asking the gate about each request.
+    ///
+    /// # Errors
+    /// If an address cannot be bound, or something that it was told makes no sense.
+    pub fn start<G: Gate>(config: GatewayConfig, gate: G) -> Result<Self, GatewayError> {
+        let threads = match config.threads {
+            0 => threads_by_default(),
+            threads => threads,
+        };
+        let logs = Logs::start(&config.access_log).map_err(GatewayError::Log)?;
+        let shared = Arc::new(share(config)?);
+        let (address, listeners) = bind(&shared.config.listen, threads)?;
+        let mut gateway = Self { address, shared, logs, threads: Vec::new() };
+        for (index, listener) in listeners.into_iter().enumerate() {
+            let (shared, gate) = (Arc::clone(&gateway.shared), gate.clone());
+            let logs = gateway.logs.clone();
+            let runtime = Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(GatewayError::Threads)?;
+            let run = move || {
+                let local = LocalSet::new();
+                local.block_on(&runtime, async move {
+                    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+                    let log = logs.map(|logs| logs.of_thread());
+                    let worker = Rc::new(Worker::new(shared, gate, log));
+                    worker.run(listener, index == 0).await;
+                });
+            };
+            let thread = thread::Builder::new().name("gateway".into()).spawn(run);
+            gateway.threads.push(thread.map_err(GatewayError::Threads)?);
+        }
+        Ok(gateway)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many client connections are open.
+    pub fn connections(&self) -> usize {
+        self.shared.open.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// How many lines of the access log found no room.
+    pub fn log_lines_lost(&self) -> u64 {
+        self.logs.as_ref().map_or(0, Logs::lost)
+    }
+
+    /// Reads certificate and key again, for connections to come.
+    ///
+    /// # Errors
+    /// If they cannot be used; the old ones stay.
+    pub fn reload_tls(&self) -> Result<(), TlsError> {
+        if let (Some(tls), Some(files)) = (&self.shared.tls, &self.shared.config.tls) {
+            tls.store(server_config(files, PROTOCOLS)?);
+        }
+        Ok(())
+    }
+
+    /// Ends: nobody new is accepted, requests under way are answered, connections are closed.
+    /// Whether all of that was done in the time that there was.
+    pub async fn drain(mut self) -> bool {
+        self.shared.drain.cancel();
+        self.shared.tasks.close();
+        let waiting = tokio::time::timeout(self.shared.config.drain, self.shared.tasks.wait());
+        let is_done = waiting.await.is_ok();
+        self.shared.end.cancel();
+        for thread in self.threads.drain(..) {
+            // One that panicked has been reported.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+        is_done
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.shared.drain.cancel();
+        self.shared.end.cancel();
+    }
+}
+
+/// Turns what a gateway is told into what its threads need.
+fn share(config: GatewayConfig) -> Result<Shared, GatewayError> {
+    let upstreams = config
+        .upstreams
+        .iter()
+        .map(|upstream| Upstream::new(upstream).map(Arc::new))
+        .collect::<Result<Vec<_>, _>>()?;
+    let patterns = config.routes.iter().map(|route| (route.host.as_deref(), &*route.path));
+    let routes = RouteTable::new(patterns).map_err(GatewayError::Route)?;
+    let mut targets = Vec::with_capacity(config.routes.len());
+    for route in &config.routes {
+        let named = config.upstreams.iter().position(|upstream| upstream.name == route.upstream);
+        let upstream = named.ok_or_else(|| {
+            GatewayError::Route(format!("there is no upstream `{}`", route.upstream))
+        })?;
+        let pace = RoutePace {
+            connect: route.connect,
+            response: route.response.into(),
+            idle: route.idle.into(),
+        };
+        let body_max = route.body_bytes_max.unwrap_or(config.body_bytes_max);
+        targets.push(Target { upstream, pace, body_max });
+    }
+    let tls = match &config.tls {
+        Some(files) => Some(ArcSwap::from(server_config(files, PROTOCOLS)?)),
+        None => None,
+    };
+    let trusted = Trusted::parse(&config.trusted_proxies).map_err(GatewayError::Proxy)?;
+    let via = config.via.as_ref().map(|name| HeaderValue::from_str(&format!("1.1 {name}")));
+    let via = via.transpose().map_err(|_| {
+        GatewayError::Route("the name in `via` holds what no header can".to_owned())
+    })?;
+    let patience = config.patience;
+    let pace = Pace {
+        head: patience.head.into(),
+        body: patience.body.into(),
+        idle: patience.idle.into(),
+        write: patience.write.into(),
+        linger: LINGER.into(),
+    };
+    Ok(Shared {
+        routes,
+        targets,
+        upstreams,
+        tls,
+        trusted,
+        via,
+        pace,
+        open: AtomicUsize::new(0),
+        drain: Default::default(),
+        end: Default::default(),
+        tasks: Default::default(),
+        config,
+    })
+}
+
+/// A listener for each thread, all at one address: the system gives each connection to one.
+fn bind(
+    text: &str,
+    count: usize,
+) -> Result<(SocketAddr, Vec<std::net::TcpListener>), GatewayError> {
+    let failed = |source| GatewayError::Bind { address: text.to_owned(), source };
+    let no_address = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut addresses = text.to_socket_addrs().map_err(failed)?;
+    let wanted = addresses.next().ok_or_else(no_address).map_err(failed)?;
+    let first = listen(wanted).map_err(failed)?;
+    let address = first.local_addr().map_err(failed)?;
+    let mut listeners = vec![first];
+    for _ in 1..count {
+        listeners.push(listen(address).map_err(failed)?);
+    }
+    Ok((address, listeners))
+}
+
+fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    // Connections inherit it.
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(60))
+        .with_interval(Duration::from_secs(15));
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}

@@ -1,0 +1,360 @@
+//! The one place where a request on a connection is taken and answered.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header::{self, HeaderValue};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode, Version};
+use hyper::body::{Body as _, Incoming};
+use tidegate::rules::HttpRequest;
+
+use crate::body::{Answer, AtEnd, Broken, Sending, Streaming};
+use crate::fields::{self, Peer};
+use crate::forward::{Begun, Course, Failure, forward};
+use crate::gate::{Gate, Pass, Ruling};
+use crate::log::{Line, Outcome};
+use crate::respond::{self, Told};
+use crate::scan::Fault;
+use crate::tunnel;
+use crate::watch::{Mode, Watch};
+use crate::wire::is_stand_in;
+use crate::worker::{Target, Worker};
+
+/// A connection, as its requests know it.
+pub(crate) struct Place<G> {
+    pub(crate) worker: Rc<Worker<G>>,
+    pub(crate) peer: Peer,
+    /// Of the connection; in HTTP/2 each request has its own deadlines besides.
+    pub(crate) watch: Arc<Watch>,
+}
+
+/// A request, as rules know it.
+struct Asked<'a> {
+    parts: &'a Parts,
+    host: Option<&'a str>,
+    client: IpAddr,
+}
+
+impl HttpRequest for Asked<'_> {
+    fn method(&self) -> &str {
+        self.parts.method.as_str()
+    }
+
+    fn host(&self) -> Option<&str> {
+        self.host
+    }
+
+    fn path(&self) -> &str {
+        self.parts.uri.path()
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.parts.uri.query()
+    }
+
+    fn header(&self, name: &str, each: &mut dyn FnMut(&[u8])) {
+        let values = self.parts.headers.get_all(name);
+        values.iter().for_each(|value| each(value.as_bytes()));
+    }
+
+    fn client_ip(&self) -> Option<IpAddr> {
+        Some(self.client)
+    }
+}
+
+/// Answers a request of HTTP/1: its deadlines are the connection's.
+pub(crate) async fn answer_http1<G: Gate>(
+    place: Rc<Place<G>>,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>, Infallible> {
+    place.watch.begin_request();
+    let response = answer(&place, &place.watch, request).await;
+    Ok(response.map(|body| body.ending(Arc::clone(&place.watch))))
+}
+
+/// Answers a request of HTTP/2, which is a task of its own.
+pub(crate) async fn answer_http2<G: Gate>(
+    place: Rc<Place<G>>,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>, Infallible> {
+    place.watch.begin_request();
+    let watched = place.worker.watches.watch();
+    let watch = Arc::clone(watched.share());
+    std::future::poll_fn(|context| {
+        watch.arm(context);
+        std::task::Poll::Ready(())
+    })
+    .await;
+    let response = answer(&place, &watch, request).await;
+    let kept = Kept { _watched: watched, next: None };
+    Ok(response.map(|body| body.ending(Arc::clone(&place.watch)).keeping(kept)))
+}
+
+/// Keeps the deadlines of a stream until its answer is over.
+struct Kept {
+    _watched: crate::watch::Watched,
+    next: Option<Box<dyn AtEnd>>,
+}
+
+impl AtEnd for Kept {
+    fn ended(self: Box<Self>, bytes: u64, is_whole: bool) {
+        if let Some(next) = self.next {
+            next.ended(bytes, is_whole);
+        }
+    }
+
+    fn set_next(&mut self, next: Option<Box<dyn AtEnd>>) {
+        self.next = next;
+    }
+}
+
+async fn answer<G: Gate>(
+    place: &Rc<Place<G>>,
+    watch: &Arc<Watch>,
+    request: Request<Incoming>,
+) -> Response<Answer> {
+    let mut line = place.worker.log.as_ref().map(|_| Line::begin(Instant::now()));
+    let is_head = *request.method() == Method::HEAD;
+    let is_http1 = request.version() != Version::HTTP_2;
+    let had_upgrade = is_http1 && request.headers().contains_key(header::UPGRADE);
+    let mut after = After::<G> { pass: None, log: None };
+    let answered = route(place, watch, request, &mut line, &mut after).await;
+    let mut response = answered.unwrap_or_else(|refused| {
+        let mut response = refused.respond();
+        if refused.must_close && is_http1 {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    });
+    if had_upgrade && watch.mode() == Mode::Parked {
+        watch.resume();
+    }
+    if let (Some(mut line), Some(log)) = (line, &place.worker.log) {
+        line.status = response.status();
+        line.is_head = is_head;
+        after.log = Some((line, Rc::clone(log)));
+    }
+    if after.pass.is_none() && after.log.is_none() {
+        return response;
+    }
+    let after: Option<Box<dyn AtEnd>> = Some(Box::new(after));
+    let body = std::mem::replace(response.body_mut(), Answer::text(bytes::Bytes::new()));
+    response.map(|_| body.then(after))
+}
+
+/// What is done once an answer is over: places are given back, a line is written.
+struct After<G: Gate> {
+    pass: Option<G::Pass>,
+    log: Option<(Box<Line>, Rc<crate::log::Log>)>,
+}
+
+impl<G: Gate> AtEnd for After<G> {
+    fn ended(self: Box<Self>, bytes: u64, is_whole: bool) {
+        if let Some((line, log)) = self.log {
+            log.write(&line, bytes, is_whole);
+        }
+    }
+}
+
+/// An answer that no upstream gave.
+struct Refused {
+    status: StatusCode,
+    detail: &'static str,
+    is_grpc: bool,
+    must_close: bool,
+}
+
+impl Refused {
+    fn respond(&self) -> Response<Answer> {
+        match self.is_grpc {
+            true => respond::grpc_problem(self.status, self.detail),
+            false => respond::problem(self.status, self.detail),
+        }
+    }
+}
+
+impl From<Fault> for Refused {
+    fn from(fault: Fault) -> Self {
+        let (status, detail) = (fault.status(), fault.detail());
+        Self { status, detail, is_grpc: false, must_close: true }
+    }
+}
+
+/// What limits said of a request, as the client will read it.
+enum Said {
+    Go(Option<Told>),
+    Stop(Response<Answer>),
+}
+
+/// Finds out where a request goes, asks whether it may, and lets it.
+async fn route<G: Gate>(
+    place: &Rc<Place<G>>,
+    watch: &Arc<Watch>,
+    request: Request<Incoming>,
+    line: &mut Option<Box<Line>>,
+    after: &mut After<G>,
+) -> Result<Response<Answer>, Refused> {
+    let worker = &place.worker;
+    if is_stand_in(request.method(), request.uri())
+        && let Some(fault) = watch.fault()
+    {
+        return Err(fault.into());
+    }
+    let (mut parts, body) = request.into_parts();
+    fields::normalise(&mut parts)?;
+    let is_grpc = respond::is_grpc(&parts.headers);
+    let client = place.peer.client(&parts.headers, &worker.trusted);
+    if let Some(line) = line {
+        line.set_request(&parts, client);
+    }
+    let refused = |status: StatusCode, detail: &'static str| Refused {
+        status,
+        detail,
+        is_grpc,
+        must_close: false,
+    };
+    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let Some(target) = worker.route(host, parts.uri.path()) else {
+        return Err(refused(StatusCode::NOT_FOUND, "there is no route for this host and path"));
+    };
+    let length = body.size_hint().exact();
+    if length.is_some_and(|length| length > target.body_max) {
+        let failure = Failure::Body(Broken::TooLarge);
+        return Err(Refused { must_close: true, ..refused(failure.status(), failure.detail()) });
+    }
+    let has_origin = parts.headers.contains_key(header::ORIGIN);
+    let mut told = None;
+    if !is_exempt(&parts, worker, has_origin) {
+        let asked = Asked { parts: &parts, host, client };
+        let deciding = worker.gate.decide(&asked, |verdict| {
+            if let Some(line) = line {
+                line.set_verdict(verdict);
+            }
+            match verdict.allowed {
+                true => Said::Go(Told::allowed(verdict, worker.answers())),
+                false => Said::Stop(respond::refusal(verdict, worker.answers(), is_grpc)),
+            }
+        });
+        let Ruling { told: ruled, pass, was_delayed } = deciding.await;
+        match ruled {
+            None => {}
+            Some(Said::Go(headers)) => told = headers,
+            Some(Said::Stop(mut response)) => {
+                if has_origin {
+                    respond::expose(response.headers_mut());
+                }
+                return Ok(response);
+            }
+        }
+        if let (true, Some(line)) = (was_delayed, &mut *line) {
+            line.outcome = Outcome::Delayed;
+        }
+        after.pass = pass;
+    }
+    let mut response = match fields::upgrade_of(&parts) {
+        Some(protocol) => tunnel::upgrade(place, target, parts, body, protocol).await,
+        None => pass_on(place, watch, target, parts, body, line, after).await,
+    }
+    .map_err(|failure| {
+        if let Some(line) = line {
+            line.outcome = Outcome::Failed;
+        }
+        let must_close = matches!(failure, Failure::Body(_));
+        // The scanner knows better what was wrong with it.
+        if let (Failure::Body(_), Some(fault)) = (failure, watch.fault()) {
+            return fault.into();
+        }
+        Refused { must_close, ..refused(failure.status(), failure.detail()) }
+    })?;
+    if let Some(told) = told {
+        told.put_beside(response.headers_mut());
+        if has_origin {
+            respond::expose(response.headers_mut());
+        }
+    }
+    Ok(response)
+}
+
+/// Whether nobody is asked about a request.
+fn is_exempt<G: Gate>(parts: &Parts, worker: &Worker<G>, has_origin: bool) -> bool {
+    let answers = worker.answers();
+    let is_preflight = || {
+        parts.method == Method::OPTIONS
+            && has_origin
+            && parts.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+    };
+    (answers.exempt_preflight && is_preflight())
+        || answers.exempt_paths.iter().any(|path| path == parts.uri.path())
+}
+
+/// Sends a request on, and its answer back.
+async fn pass_on<G: Gate>(
+    place: &Rc<Place<G>>,
+    watch: &Arc<Watch>,
+    target: &Target,
+    mut parts: Parts,
+    body: Incoming,
+    line: &mut Option<Box<Line>>,
+    after: &mut After<G>,
+) -> Result<Response<Answer>, Failure> {
+    let worker = &place.worker;
+    let (body, end) = match body.is_end_stream() {
+        true => (Sending::Nothing, None),
+        false => {
+            let end: Rc<Cell<Option<Broken>>> = Rc::default();
+            let body = Sending::Stream(Box::new(Streaming {
+                inner: body,
+                left: target.body_max,
+                watch: Arc::clone(watch),
+                response: target.pace.response,
+                end: Rc::clone(&end),
+            }));
+            (body, Some(end))
+        }
+    };
+    prepare(place, &mut parts);
+    let request = Request::from_parts(parts, body);
+    let course =
+        Course { pools: &worker.pools, upstream: target.upstream, pace: &target.pace, watch };
+    let Begun { response, lent, address } = forward(course, request, end.as_deref()).await?;
+    if let Some(pass) = &mut after.pass {
+        pass.answered(response.status(), response.headers());
+    }
+    if let Some(line) = line {
+        line.set_upstream(&worker.pools.upstream(target.upstream).addresses[address].authority);
+    }
+    let (mut head, body) = response.into_parts();
+    fields::strip(&mut head.headers);
+    if let Some(via) = &worker.via {
+        add_via(&mut head.headers, via);
+    }
+    // How it came is not how it goes.
+    head.version = Version::HTTP_11;
+    head.extensions.clear();
+    let body = Answer::stream(body, lent, Arc::clone(watch), target.pace.idle);
+    Ok(Response::from_parts(head, body))
+}
+
+/// Makes the head of a request what an upstream is to see.
+pub(crate) fn prepare<G: Gate>(place: &Place<G>, parts: &mut Parts) {
+    fields::strip(&mut parts.headers);
+    place.peer.tell(&mut parts.headers);
+    if let Some(via) = &place.worker.via {
+        add_via(&mut parts.headers, via);
+    }
+    parts.extensions.clear();
+}
+
+/// Says that the message came this way.
+fn add_via(headers: &mut http::HeaderMap, via: &HeaderValue) {
+    if headers.contains_key(header::VIA) {
+        fields::join(headers, header::VIA, via);
+    } else {
+        headers.insert(header::VIA, via.clone());
+    }
+}

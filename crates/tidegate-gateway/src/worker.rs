@@ -1,0 +1,174 @@
+//! One thread of a gateway: its listener, its connections, its pools.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::Poll;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::HeaderValue;
+use tidegate::rules::{RouteScratch, RouteTable};
+use tidegate_server::Trusted;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{Answers, GatewayConfig};
+use crate::connection;
+use crate::gate::Gate;
+use crate::health;
+use crate::log::Log;
+use crate::pool::Pools;
+use crate::upstream::{RoutePace, Upstream};
+use crate::watch::Watches;
+use crate::wire::Pace;
+
+/// How long accepting pauses when the system has no room for another connection.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(50);
+
+/// What all threads of a gateway know.
+pub(crate) struct Shared {
+    pub(crate) config: GatewayConfig,
+    pub(crate) routes: RouteTable,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) upstreams: Vec<Arc<Upstream>>,
+    pub(crate) tls: Option<ArcSwap<ServerConfig>>,
+    pub(crate) trusted: Trusted,
+    pub(crate) via: Option<HeaderValue>,
+    pub(crate) pace: Pace,
+    pub(crate) open: AtomicUsize,
+    /// Nobody new is accepted from then on.
+    pub(crate) drain: CancellationToken,
+    /// Everything ends.
+    pub(crate) end: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+}
+
+/// Where the requests of a route go.
+pub(crate) struct Target {
+    pub(crate) upstream: usize,
+    pub(crate) pace: RoutePace,
+    pub(crate) body_max: u64,
+}
+
+/// What one thread knows.
+pub(crate) struct Worker<G> {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) gate: G,
+    pub(crate) watches: Rc<Watches>,
+    pub(crate) pools: Rc<Pools>,
+    pub(crate) trusted: Trusted,
+    pub(crate) via: Option<HeaderValue>,
+    pub(crate) log: Option<Rc<Log>>,
+    pub(crate) tasks: TaskTracker,
+    scratch: RefCell<RouteScratch>,
+}
+
+impl<G: Gate> Worker<G> {
+    pub(crate) fn new(shared: Arc<Shared>, gate: G, log: Option<Log>) -> Self {
+        Self {
+            gate,
+            watches: Rc::default(),
+            pools: Rc::new(Pools::new(&shared.upstreams)),
+            trusted: shared.trusted.clone(),
+            via: shared.via.clone(),
+            log: log.map(Rc::new),
+            tasks: shared.tasks.clone(),
+            scratch: RefCell::default(),
+            shared,
+        }
+    }
+
+    /// Where a request goes, if anywhere.
+    pub(crate) fn route(&self, host: Option<&str>, path: &str) -> Option<&Target> {
+        let found = self.shared.routes.find(host, path, &mut self.scratch.borrow_mut())?;
+        self.shared.targets.get(found)
+    }
+
+    pub(crate) fn answers(&self) -> &Answers {
+        &self.shared.config.answers
+    }
+
+    /// Serves until it all ends. The first thread looks after the health of upstreams.
+    pub(crate) async fn run(self: Rc<Self>, listener: TcpListener, is_first: bool) {
+        let shared = Arc::clone(&self.shared);
+        let this = Rc::clone(&self);
+        tokio::task::spawn_local(async move {
+            let mut ticks = 0u32;
+            let tidy = || {
+                ticks = ticks.wrapping_add(1);
+                if ticks.is_multiple_of(10) {
+                    this.pools.tidy();
+                }
+            };
+            this.watches.sweep(tidy).await;
+        });
+        if is_first {
+            health::watch(&shared.upstreams);
+        }
+        self.accept_all(listener).await;
+        self.watches.drain();
+        shared.end.cancelled().await;
+    }
+
+    /// Accepts connections until the gateway drains; those that wait then are still taken.
+    async fn accept_all(self: &Rc<Self>, listener: TcpListener) {
+        let shared = &self.shared;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                accepted = listener.accept() => accepted,
+                () = shared.drain.cancelled() => break,
+            };
+            match accepted {
+                Ok((stream, peer)) => self.take(stream, peer),
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept");
+                    tokio::time::sleep(NO_ROOM_PAUSE).await;
+                }
+            }
+        }
+        std::future::poll_fn(|context| {
+            while let Poll::Ready(Ok((stream, peer))) = listener.poll_accept(context) {
+                self.take(stream, peer);
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    fn take(self: &Rc<Self>, stream: TcpStream, peer: std::net::SocketAddr) {
+        let shared = &self.shared;
+        if shared.open.load(Relaxed) >= shared.config.connections_max {
+            tracing::debug!(%peer, "a connection was turned away: there are too many");
+            return;
+        }
+        shared.open.fetch_add(1, Relaxed);
+        let counted = Counted(Arc::clone(shared));
+        let worker = Rc::clone(self);
+        let serving = self.tasks.track_future(async move {
+            let _counted = counted;
+            connection::serve(worker, stream, peer).await;
+        });
+        tokio::task::spawn_local(serving);
+    }
+}
+
+/// A place among the connections of a gateway.
+struct Counted(Arc<Shared>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Whether an error of accepting is about a single connection, which is gone.
+fn is_of_one_connection(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}

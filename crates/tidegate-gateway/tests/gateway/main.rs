@@ -1,0 +1,11 @@
+//! The gateway, with real clients before it and real servers behind it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::panic, reason = "a test that cannot go on has failed")]
+
+mod forwarding;
+mod limiting;
+mod malformed;
+mod operation;
+mod secure;
+mod support;
+mod upgrades;

@@ -1,0 +1,128 @@
+//! Connections that become something else.
+
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
+use tidegate_gateway::GatewayConfig;
+
+use crate::support::*;
+
+const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\n\
+                       Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+                       Sec-WebSocket-Version: 13\r\n\r\n";
+
+/// A server that agrees and then sends everything back.
+fn tunnel_echo() -> Server {
+    raw_server(|mut stream, _| {
+        let head = read_head(&mut stream).unwrap();
+        assert!(head.contains("upgrade: websocket\r\n"), "{head}");
+        assert!(head.contains("connection: upgrade\r\n"), "{head}");
+        assert!(head.contains("sec-websocket-key: dGhl"), "{head}");
+        stream
+            .write_all(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                  Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nhello",
+            )
+            .unwrap();
+        let mut bytes = [0; 1024];
+        while let Ok(some @ 1..) = stream.read(&mut bytes) {
+            stream.write_all(&bytes[..some]).unwrap();
+        }
+    })
+}
+
+#[test]
+fn a_websocket_goes_through() {
+    let upstream = tunnel_echo();
+    let gateway = start(GatewayConfig::to(upstream.url()));
+    let mut stream = connect(&gateway);
+    stream.write_all(UPGRADE.as_bytes()).unwrap();
+    let head = read_head(&mut stream).unwrap();
+    assert_eq!(status(&head), "101", "{head}");
+    assert!(
+        head.contains("upgrade: websocket") && head.contains("sec-websocket-accept: s3pP"),
+        "{head}"
+    );
+    let mut bytes = [0; 5];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"hello");
+    // What is no HTTP at all goes both ways.
+    for piece in [&b"\n\r\n\0GET / HTTP/1.1\nHost: a\n\n"[..], &[0xff; 3000]] {
+        stream.write_all(piece).unwrap();
+        let mut back = vec![0; piece.len()];
+        stream.read_exact(&mut back).unwrap();
+        assert_eq!(back, piece);
+    }
+    drop(stream);
+    until("the connection is over", || gateway.connections() == 0);
+}
+
+#[test]
+fn what_comes_before_the_upgrade_is_not_lost() {
+    let upstream = tunnel_echo();
+    let gateway = start(GatewayConfig::to(upstream.url()));
+    let mut stream = connect(&gateway);
+    stream.write_all(format!("{UPGRADE}\x01\nearly").as_bytes()).unwrap();
+    assert_eq!(status(&read_head(&mut stream).unwrap()), "101");
+    let mut bytes = [0; 12];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"hello\x01\nearly");
+}
+
+#[test]
+fn an_upstream_may_stay_with_http() {
+    let upstream = echo();
+    let gateway = start(GatewayConfig::to(upstream.url()));
+    let mut stream = connect(&gateway);
+    for _ in 0..2 {
+        stream
+            .write_all(format!("{UPGRADE}GET /next HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())
+            .unwrap();
+        let answer = read_answer(&mut stream);
+        assert!(answer.contains("GET /chat HTTP/1.1\n"), "{answer}");
+        assert!(read_answer(&mut stream).contains("GET /next HTTP/1.1\n"));
+    }
+    // What follows is scanned as ever.
+    stream.write_all(format!("{UPGRADE}GET / HTTP/1.1\nHost: a\n\n").as_bytes()).unwrap();
+    read_answer(&mut stream);
+    assert_eq!(status(&read_all(&mut stream)), "400");
+}
+
+#[test]
+fn a_silent_tunnel_ends() {
+    let upstream = tunnel_echo();
+    let mut config = GatewayConfig::to(upstream.url());
+    config.routes[0].idle = Duration::from_millis(200);
+    let gateway = start(config);
+    let mut stream = connect(&gateway);
+    stream.write_all(UPGRADE.as_bytes()).unwrap();
+    assert!(read_all(&mut stream).ends_with("hello"));
+}
+
+#[test]
+fn a_real_websocket_client_and_server_understand_each_other() {
+    // Python's standard library has neither, so this is RFC 6455 by hand at both ends: a masked
+    // text frame there, an unmasked one back.
+    let upstream = raw_server(|mut stream, _| {
+        read_head(&mut stream).unwrap();
+        stream
+            .write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+            .unwrap();
+        let mut frame = [0; 11];
+        stream.read_exact(&mut frame).unwrap();
+        let mask: [u8; 4] = frame[2..6].try_into().unwrap();
+        let text: Vec<u8> =
+            frame[6..].iter().zip(mask.iter().cycle()).map(|(a, b)| a ^ b).collect();
+        stream.write_all(&[&[0x81, 5][..], &text].concat()).unwrap();
+    });
+    let gateway = start(GatewayConfig::to(upstream.url()));
+    let mut stream = connect(&gateway);
+    stream.write_all(UPGRADE.as_bytes()).unwrap();
+    read_head(&mut stream).unwrap();
+    let mask = [0x37, 0xfa, 0x21, 0x3d];
+    let text: Vec<u8> = b"Hello".iter().zip(mask.iter().cycle()).map(|(a, b)| a ^ b).collect();
+    stream.write_all(&[&[0x81, 0x85][..], &mask, &text].concat()).unwrap();
+    let mut frame = [0; 7];
+    stream.read_exact(&mut frame).unwrap();
+    assert_eq!(&frame, b"\x81\x05Hello");
+}

@@ -1,0 +1,247 @@
+//! The service around another one: who is admitted reaches it, who is not never does.
+
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tidegate::{Admission, Turn};
+use tower_service::Service;
+
+use crate::answer::{Refusal, Told};
+use crate::asked::Asked;
+use crate::body::LimitBody;
+use crate::gate::Gate;
+use crate::settings::Settings;
+
+/// A service behind limits: what [`TidegateLayer`](crate::TidegateLayer) makes of one.
+///
+/// It is ready when the service is. A request that a store of another machine decides on, or that
+/// waits for its turn, takes no readiness meanwhile: it asks for its own when it goes on.
+#[derive(Clone)]
+pub struct TidegateService<S, G> {
+    inner: S,
+    gate: G,
+    settings: Arc<Settings>,
+}
+
+impl<S, G> TidegateService<S, G> {
+    pub(crate) fn new(inner: S, gate: G, settings: Arc<Settings>) -> Self {
+        Self { inner, gate, settings }
+    }
+
+    /// The service behind the limits.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S: fmt::Debug, G: fmt::Debug> fmt::Debug for TidegateService<S, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { inner, gate, .. } = self;
+        f.debug_struct("TidegateService").field("inner", inner).field("gate", gate).finish()
+    }
+}
+
+impl<S, G, B, RB> Service<Request<B>> for TidegateService<S, G>
+where
+    S: Service<Request<B>, Response = Response<RB>> + Clone,
+    G: Gate<Asked>,
+    RB: Body<Data: From<Bytes>>,
+{
+    type Response = Response<LimitBody<RB>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, B>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
+        let (parts, body) = request.into_parts();
+        let asked = self.settings.asked(parts);
+        if self.settings.lets_pass(&asked) {
+            let future = self.inner.call(Request::from_parts(asked.parts, body));
+            return State::Calling { future, told: None }.into();
+        }
+        let asking = self.settings.asking(&asked);
+        if !self.gate.waits()
+            && let Some(admission) = at_once(self.gate.admit(&asked, asking))
+        {
+            return match judge(&self.settings, admission, &asked) {
+                Judged::Refused(refusal) => State::Refused { refusal: Some(refusal) }.into(),
+                Judged::Admitted(told, None) => {
+                    let future = self.inner.call(Request::from_parts(asked.parts, body));
+                    State::Calling { future, told }.into()
+                }
+                Judged::Admitted(told, Some(turn)) => {
+                    let request = Some((asked.parts, body));
+                    let (inner, stage) = (self.inner.clone(), Stage::Held(turn));
+                    self.wait(Waiting { inner, request, told, stage, settings: None })
+                }
+            };
+        }
+        let gate = self.gate.clone();
+        let deciding = Box::pin(async move { (gate.admit(&asked, asking).await, asked) });
+        let (inner, settings) = (self.inner.clone(), Some(Arc::clone(&self.settings)));
+        let stage = Stage::Deciding(deciding, Some(body));
+        self.wait(Waiting { inner, request: None, told: None, stage, settings })
+    }
+}
+
+impl<S, G> TidegateService<S, G> {
+    fn wait<B>(&self, waiting: Waiting<S, B>) -> ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        State::Waiting { waiting: Box::new(waiting) }.into()
+    }
+}
+
+/// What a future that waits for nobody comes to.
+fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+/// What becomes of a request.
+enum Judged {
+    Refused(Refusal),
+    /// It goes on, at once or when it is its turn.
+    Admitted(Option<Told>, Option<Turn>),
+}
+
+fn judge(settings: &Arc<Settings>, admission: Admission, asked: &Asked) -> Judged {
+    let Admission { verdict, held, turn, .. } = admission;
+    match verdict.allowed {
+        true => Judged::Admitted(Told::new(settings, &verdict, asked, held), turn),
+        false => Judged::Refused(Refusal::new(settings, &verdict, asked)),
+    }
+}
+
+pin_project! {
+    /// The answer to come of a [`TidegateService`]. Dropped, it gives back permits and the place among
+    /// those who wait.
+    pub struct ResponseFuture<S: Service<Request<B>>, B> {
+        #[pin]
+        state: State<S, B>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjected]
+    enum State<S: Service<Request<B>>, B> {
+        Refused { refusal: Option<Refusal> },
+        Calling { #[pin] future: S::Future, told: Option<Told> },
+        Waiting { waiting: Box<Waiting<S, B>> },
+    }
+}
+
+/// A request that does not go on yet.
+struct Waiting<S, B> {
+    inner: S,
+    request: Option<(Parts, B)>,
+    told: Option<Told>,
+    stage: Stage<B>,
+    /// For the answer, while that is not decided.
+    settings: Option<Arc<Settings>>,
+}
+
+enum Stage<B> {
+    /// The store is asked.
+    Deciding(Pin<Box<dyn Future<Output = (Admission, Asked)> + Send>>, Option<B>),
+    /// It waits for its turn.
+    Held(Turn),
+    /// It waits for the service.
+    Due,
+}
+
+impl<S: Service<Request<B>>, B> From<State<S, B>> for ResponseFuture<S, B> {
+    fn from(state: State<S, B>) -> Self {
+        Self { state }
+    }
+}
+
+impl<S, B, RB> Future for ResponseFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<RB>>,
+{
+    type Output = Result<Response<LimitBody<RB>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            match state.as_mut().project() {
+                StateProjected::Calling { future, told } => {
+                    let answer = ready!(future.poll(context))?;
+                    return Poll::Ready(Ok(match told.take() {
+                        Some(told) => told.finish(answer),
+                        None => answer.map(|body| LimitBody::inner(body, None)),
+                    }));
+                }
+                StateProjected::Refused { refusal } => {
+                    let refusal = refusal.take().expect("a future is not polled once it is ready");
+                    return Poll::Ready(Ok(refusal.into_response()));
+                }
+                StateProjected::Waiting { waiting } => {
+                    let next = ready!(waiting.poll(context))?;
+                    state.set(next);
+                }
+            }
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B> Waiting<S, B> {
+    /// What comes after waiting.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<State<S, B>, S::Error>> {
+        loop {
+            match &mut self.stage {
+                Stage::Deciding(deciding, body) => {
+                    let (admission, asked) = ready!(deciding.as_mut().poll(context));
+                    let settings = self.settings.take().expect("it is decided once");
+                    let body = body.take().expect("it is decided once");
+                    match judge(&settings, admission, &asked) {
+                        Judged::Refused(refusal) => {
+                            return Poll::Ready(Ok(State::Refused { refusal: Some(refusal) }));
+                        }
+                        Judged::Admitted(told, turn) => {
+                            (self.told, self.request) = (told, Some((asked.parts, body)));
+                            self.stage = turn.map_or(Stage::Due, Stage::Held);
+                        }
+                    }
+                }
+                Stage::Held(turn) => {
+                    let held = ready!(Pin::new(turn).poll(context));
+                    if let Some(told) = &mut self.told {
+                        told.held = Some(held);
+                    }
+                    self.stage = Stage::Due;
+                }
+                Stage::Due => {
+                    ready!(self.inner.poll_ready(context))?;
+                    let (parts, body) = self.request.take().expect("it goes on once");
+                    let future = self.inner.call(Request::from_parts(parts, body));
+                    return Poll::Ready(Ok(State::Calling { future, told: self.told.take() }));
+                }
+            }
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.state {
+            State::Refused { .. } => "ResponseFuture(refused)",
+            State::Calling { .. } => "ResponseFuture(called)",
+            State::Waiting { .. } => "ResponseFuture(waiting)",
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! What a request took and keeps until it is over: for front ends that see requests end.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_store::{Answer, HeldPart, Holding, Item, Mode, Registered};
+
+use crate::admission::Keep;
+
+/// Who takes back what somebody holds.
+pub(crate) trait GiveBack: Send + Sync {
+    /// Brings a holding to its real cost, without being waited for.
+    fn give_back(&self, holding: Holding, cost: u64);
+}
+
+/// What a request that was [admitted](crate::Admission) has taken and may give back.
+///
+/// Dropping it gives back the permits of concurrency limits, and nothing else: what was counted
+/// stays counted. So it is kept for as long as the request is under way, and whoever goes away early
+/// leaves nothing behind.
+pub struct Held {
+    giver: Arc<dyn GiveBack>,
+    holder: u128,
+    parts: Vec<Part>,
+}
+
+/// What was taken from one key, and at which cost of the request.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) cost: u64,
+    /// How long the limit holds the request back.
+    pub(crate) delay: Duration,
+    pub(crate) held: HeldPart,
+}
+
+/// What is kept of a request: all of it, if a limit holds it back and somebody may not wait so long.
+pub(crate) fn kept(keep: Keep, items: &[Item<'_>], answers: &[Answer]) -> Keep {
+    let mut asked = items.iter().zip(answers);
+    match asked.any(|(item, it)| item.mode != Mode::Shadow && !it.decision.delay.is_zero()) {
+        true => Keep::All,
+        false => keep,
+    }
+}
+
+impl Part {
+    /// What was taken from an item, if it is to be kept. `cost` is what the request costs without the
+    /// factors of limits.
+    pub(crate) fn of(
+        item: &Item<'_>,
+        handle: &Arc<Registered>,
+        answer: &Answer,
+        cost: u64,
+        keep: Keep,
+    ) -> Option<Self> {
+        let Answer { decision, taken } = answer;
+        let is_shadow = item.mode == Mode::Shadow;
+        let delay = if is_shadow { Duration::ZERO } else { decision.delay };
+        // Of nothing, everybody takes nothing; the real cost may still turn out to be something.
+        let takes_part = if cost == 0 { !is_shadow } else { taken.cost > 0 };
+        let is_permit = handle.limit().is_concurrency();
+        if !takes_part || !(is_permit || keep == Keep::All) {
+            return None;
+        }
+        let held = HeldPart {
+            key: item.key.into(),
+            limit: Arc::clone(handle),
+            factor: taken.cost.checked_div(cost).unwrap_or(item.factor),
+            windows: item.windows,
+            taken: *taken,
+        };
+        Some(Self { cost, delay, held })
+    }
+
+    pub(crate) fn is_permit(&self) -> bool {
+        self.held.limit.limit().is_concurrency()
+    }
+}
+
+impl Held {
+    pub(crate) fn new(giver: Arc<dyn GiveBack>, holder: u128, parts: Vec<Part>) -> Self {
+        Self { giver, holder, parts }
+    }
+
+    /// Brings what was counted to the real cost of the request: the rest is given back, what is
+    /// missing is taken as a debt. Zero gives everything back. Permits stay held, and what has been
+    /// settled is not settled again.
+    pub fn settle(&mut self, cost: u64) {
+        let (permits, counted) =
+            std::mem::take(&mut self.parts).into_iter().partition(Part::is_permit);
+        self.parts = permits;
+        self.give_back(counted, cost);
+    }
+
+    /// Gives back everything that was counted; permits stay held.
+    pub fn refund(&mut self) {
+        self.settle(0);
+    }
+
+    /// Whether there are permits that somebody waits for.
+    pub fn has_permits(&self) -> bool {
+        self.parts.iter().any(Part::is_permit)
+    }
+
+    /// Takes out those parts that a test is true of.
+    pub(crate) fn take(&mut self, is_wanted: impl FnMut(&Part) -> bool) -> Vec<Part> {
+        let (wanted, rest) = std::mem::take(&mut self.parts).into_iter().partition(is_wanted);
+        self.parts = rest;
+        wanted
+    }
+
+    /// Puts parts back.
+    pub(crate) fn put(&mut self, parts: impl IntoIterator<Item = Part>) {
+        self.parts.extend(parts);
+    }
+
+    /// Brings parts to their real cost; those that cost the same go together.
+    pub(crate) fn give_back(&self, mut parts: Vec<Part>, cost: u64) {
+        while let Some(first) = parts.first() {
+            let taken = first.cost;
+            let (same, rest): (Vec<_>, Vec<_>) =
+                parts.into_iter().partition(|part| part.cost == taken);
+            parts = rest;
+            let held = same.into_iter().map(|part| part.held).collect();
+            let holding = Holding { cost: taken, holder: self.holder, parts: held };
+            self.giver.give_back(holding, cost);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.retain(Part::is_permit);
+        if !parts.is_empty() {
+            self.give_back(parts, 0);
+        }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = self.parts.iter().map(|part| part.held.limit.id());
+        f.debug_list().entries(limits).finish()
+    }
+}

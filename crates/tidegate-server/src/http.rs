@@ -10,7 +10,7 @@ mod asked;
 mod auth;
 mod body;
 mod check;
-pub(crate) mod client;
+mod client;
 mod explain;
 pub(crate) mod fuzzing;
 mod info;
@@ -29,14 +29,13 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tidegate_http::Trusted;
 use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::listen::{Listener, Peer, Stream};
 use crate::service::Service;
-
-pub(crate) use self::client::Trusted;
 
 /// How long a connection is kept on which no request is under way: while nothing happens, while the
 /// head of one does not come to its end, or while nobody reads its answer. Proxies close theirs

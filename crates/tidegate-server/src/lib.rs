@@ -31,7 +31,6 @@ pub use address::{Address, AddressError};
 pub use clock::ServiceClock;
 pub use config::{Config, HeaderNames, TlsFiles, threads_by_default};
 pub use front_end::FrontEnd;
-pub use http::client::Trusted;
 pub use server::{Bound, Server, StartError};
 pub use service::{Limits, Service};
 pub use stores::{AnyStore, StoreError};

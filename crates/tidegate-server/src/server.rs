@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use tidegate_http::{Forwarding, NoNetwork, Trusted};
 use tokio::task::JoinHandle;
 
 use crate::address::Address;
@@ -80,7 +81,8 @@ impl Server {
         if let AnyStore::Redis(store) = service.limits().store() {
             tokio::spawn(exceptions::follow(Arc::downgrade(&service), store.clone()));
         }
-        let trusted = http::Trusted::parse(&config.trusted_proxies).map_err(StartError::Proxy)?;
+        let trusted = Trusted::parse(&config.trusted_proxies, Forwarding::XForwardedFor);
+        let trusted = trusted.map_err(|NoNetwork(text)| StartError::Proxy(text))?;
         let grpc = Listener::bind(FrontEnd::Grpc, &config.grpc, config.grpc_tls.as_ref(), &[b"h2"]);
         let grpc = grpc.await?;
         let protocols: &[&[u8]] = &[b"h2", b"http/1.1"];

@@ -2,21 +2,22 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, Response, StatusCode, response};
+use http::{HeaderName, HeaderValue, Response, StatusCode, response};
 use tidegate::headers::Field;
 use tidegate::rules::{File, Options, Rules};
 use tidegate::{Clock, Key, Limiter, RuleError, RuleLimiter, Store, Verdict};
+use tidegate_http::{
+    Answers, Asked, Forwarding, KeyGate, NoNetwork, RefusedBody, RuleGate, Trusted,
+};
 use tower_layer::Layer;
 
-use crate::asked::Asked;
-use crate::client::{Forwarding, NoNetwork, Trusted};
-use crate::gate::{KeyGate, RuleGate};
 use crate::service::TidegateService;
 use crate::settings::Settings;
 
@@ -138,6 +139,11 @@ impl<G> TidegateLayer<G> {
         change(Arc::make_mut(&mut self.settings));
         self
     }
+
+    /// Changes any of the settings of answers; the other methods are words for some of them.
+    pub fn answers(self, change: impl FnOnce(&mut Answers)) -> Self {
+        self.set(|settings| change(&mut settings.answers))
+    }
 }
 
 /// Who a request is from.
@@ -184,28 +190,28 @@ impl<G> TidegateLayer<G> {
 impl<G> TidegateLayer<G> {
     /// Lets the preflight requests of browsers through uncounted: a script cannot handle their refusal.
     pub fn pass_preflight(self) -> Self {
-        self.set(|settings| settings.passes_preflight = true)
+        self.answers(|answers| answers.exempt_preflight = true)
     }
 
     /// Lets requests for exactly this path through uncounted, such as `/healthz`.
     pub fn pass_path(self, path: impl Into<String>) -> Self {
-        self.set(|settings| settings.passed_paths.push(path.into()))
+        self.answers(|answers| answers.exempt_paths.push(path.into()))
     }
 
     /// Lets requests through uncounted that a test is true of.
     pub fn pass_if(self, test: impl Fn(&Asked) -> bool + Send + Sync + 'static) -> Self {
-        self.set(|settings| settings.passes = Some(Arc::new(test)))
+        self.answers(|answers| _ = answers.exempt_if(test))
     }
 
     /// What a request costs; one if not said. Rules that give a cost themselves have the last word.
     pub fn cost(self, cost: impl Fn(&Asked) -> u64 + Send + Sync + 'static) -> Self {
-        self.set(|settings| settings.cost = Some(Arc::new(cost)))
+        self.answers(|answers| _ = answers.cost_of(cost))
     }
 
     /// What a request really cost is said by the answer, in this header: what was taken before is then
     /// settled at that. Without the header, or with something that is no number, it stays.
     pub fn cost_from(self, header: HeaderName) -> Self {
-        self.set(|settings| settings.cost_header = Some(header))
+        self.answers(|answers| answers.cost_header = Some(header))
     }
 
     /// Gives back what a request took if a test is true of its answer: only some outcomes count.
@@ -224,43 +230,59 @@ impl<G> TidegateLayer<G> {
         self,
         test: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.set(|settings| settings.refunds = Some(Arc::new(test)))
+        self.answers(|answers| _ = answers.refund_if(test))
+    }
+
+    /// Gives back what a request took if its answer has one of these statuses.
+    pub fn refund_statuses(self, statuses: RangeInclusive<u16>) -> Self {
+        self.answers(|answers| answers.free_statuses.push(statuses))
     }
 }
 
 /// How clients are told.
 impl<G> TidegateLayer<G> {
+    /// Says nothing of limits on answers to those who are admitted.
+    pub fn only_on_refusal(self) -> Self {
+        self.answers(|answers| answers.on_allowed = false)
+    }
+
+    /// The body of refusals, and what it is; a problem as JSON if not said.
+    pub fn body(self, content_type: HeaderValue, text: impl Into<Bytes>) -> Self {
+        let body = RefusedBody { content_type, text: text.into() };
+        self.answers(|answers| answers.refused_body = Some(body))
+    }
+
     /// The status of refusals; 429 if not said. What nobody could decide on is 503 in any case, and
     /// gRPC has statuses of its own.
     pub fn status(self, status: StatusCode) -> Self {
-        self.set(|settings| settings.refused = status)
+        self.answers(|answers| answers.refused_status = status)
     }
 
     /// Sends a header under another name.
     pub fn rename(self, field: Field, name: HeaderName) -> Self {
-        self.set(|settings| settings.names[field as usize] = Some(name))
+        self.answers(|answers| _ = answers.rename(field, name))
     }
 
     /// Does not send a header.
     pub fn without(self, field: Field) -> Self {
-        self.set(|settings| settings.names[field as usize] = None)
+        self.answers(|answers| _ = answers.leave_out(field))
     }
 
     /// Tells in `X-RateLimit-Reset` the time since 1970, as GitHub does, instead of seconds from now.
     pub fn reset_as_epoch(self) -> Self {
-        self.set(|settings| settings.reset_as_epoch = true)
+        self.answers(|answers| answers.reset_as_epoch = true)
     }
 
     /// Tells refused clients to come back up to so much later, in whole seconds and at random, so that
     /// they do not all come back together.
     pub fn retry_jitter(self, most: Duration) -> Self {
-        self.set(|settings| settings.retry_jitter_secs = most.as_secs())
+        self.answers(|answers| answers.jitter_seconds = most.as_secs())
     }
 
     /// Lets scripts of other origins see the headers: `Access-Control-Expose-Headers` on answers to
     /// requests with an `Origin`.
     pub fn expose_headers(self) -> Self {
-        self.set(|settings| settings.is_exposed = true)
+        self.answers(|answers| answers.expose = true)
     }
 
     /// Changes refusals before they are sent: another body, more headers. Those of gRPC are left as
@@ -269,7 +291,7 @@ impl<G> TidegateLayer<G> {
         self,
         change: impl Fn(&Verdict, &mut Response<Bytes>) + Send + Sync + 'static,
     ) -> Self {
-        self.set(|settings| settings.on_refusal = Some(Arc::new(change)))
+        self.answers(|answers| _ = answers.on_refusal(change))
     }
 }
 

@@ -32,13 +32,10 @@
 //!
 //! What is not here: connecting, TLS, forwarding (that is the gateway), authentication.
 
-mod answer;
-mod asked;
 mod body;
-mod client;
-mod gate;
-pub mod key;
+mod ending;
 mod layer;
+mod peer;
 mod service;
 mod settings;
 
@@ -47,9 +44,10 @@ mod settings;
 #[doc = include_str!("../../../docs/tower.md")]
 struct Documentation;
 
-pub use asked::Asked;
 pub use body::LimitBody;
-pub use client::{Forwarding, NoNetwork, PeerAddr};
-pub use gate::{Asking, Gate, KeyGate, RuleGate};
 pub use layer::{RulesError, TidegateLayer};
+pub use peer::PeerAddr;
 pub use service::{ResponseFuture, TidegateService};
+pub use tidegate_http::{
+    Answers, Asked, Asking, Forwarding, Gate, KeyGate, NoNetwork, RuleGate, key,
+};

@@ -1,9 +1,9 @@
 //! The service around another one: who is admitted reaches it, who is not never does.
 
 use std::fmt;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -11,12 +11,11 @@ use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tidegate::{Admission, Turn};
+use tidegate_http::{Asked, Gate, refusal};
 use tower_service::Service;
 
-use crate::answer::{Refusal, Told};
-use crate::asked::Asked;
 use crate::body::LimitBody;
-use crate::gate::Gate;
+use crate::ending::Ending;
 use crate::settings::Settings;
 
 /// A service behind limits: what [`TidegateLayer`](crate::TidegateLayer) makes of one.
@@ -65,24 +64,22 @@ where
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
         let (parts, body) = request.into_parts();
         let asked = self.settings.asked(parts);
-        if self.settings.lets_pass(&asked) {
+        if !self.gate.asks() || self.settings.answers.exempts(&asked) {
             let future = self.inner.call(Request::from_parts(asked.parts, body));
-            return State::Calling { future, told: None }.into();
+            return State::Calling { future, ending: None }.into();
         }
-        let asking = self.settings.asking(&asked);
-        if !self.gate.waits()
-            && let Some(admission) = at_once(self.gate.admit(&asked, asking))
-        {
+        let asking = self.settings.answers.asking(&asked);
+        if let Some(admission) = self.gate.admit_at_once(&asked, asking) {
             return match judge(&self.settings, admission, &asked) {
                 Judged::Refused(refusal) => State::Refused { refusal: Some(refusal) }.into(),
-                Judged::Admitted(told, None) => {
+                Judged::Admitted(ending, None) => {
                     let future = self.inner.call(Request::from_parts(asked.parts, body));
-                    State::Calling { future, told }.into()
+                    State::Calling { future, ending }.into()
                 }
-                Judged::Admitted(told, Some(turn)) => {
+                Judged::Admitted(ending, Some(turn)) => {
                     let request = Some((asked.parts, body));
                     let (inner, stage) = (self.inner.clone(), Stage::Held(turn));
-                    self.wait(Waiting { inner, request, told, stage, settings: None })
+                    self.wait(Waiting { inner, request, ending, stage, settings: None })
                 }
             };
         }
@@ -90,7 +87,7 @@ where
         let deciding = Box::pin(async move { (gate.admit(&asked, asking).await, asked) });
         let (inner, settings) = (self.inner.clone(), Some(Arc::clone(&self.settings)));
         let stage = Stage::Deciding(deciding, Some(body));
-        self.wait(Waiting { inner, request: None, told: None, stage, settings })
+        self.wait(Waiting { inner, request: None, ending: None, stage, settings })
     }
 }
 
@@ -103,26 +100,21 @@ impl<S, G> TidegateService<S, G> {
     }
 }
 
-/// What a future that waits for nobody comes to.
-fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(done) => Some(done),
-        Poll::Pending => None,
-    }
-}
-
 /// What becomes of a request.
 enum Judged {
-    Refused(Refusal),
+    Refused(Box<Response<Bytes>>),
     /// It goes on, at once or when it is its turn.
-    Admitted(Option<Told>, Option<Turn>),
+    Admitted(Option<Ending>, Option<Turn>),
 }
 
 fn judge(settings: &Arc<Settings>, admission: Admission, asked: &Asked) -> Judged {
     let Admission { verdict, held, turn, .. } = admission;
     match verdict.allowed {
-        true => Judged::Admitted(Told::new(settings, &verdict, asked, held), turn),
-        false => Judged::Refused(Refusal::new(settings, &verdict, asked)),
+        true => {
+            let ending = Ending::new(settings, &verdict, asked, held, turn.as_ref());
+            Judged::Admitted(ending, turn)
+        }
+        false => Judged::Refused(Box::new(refusal(&settings.answers, &verdict, asked))),
     }
 }
 
@@ -138,8 +130,8 @@ pin_project! {
 pin_project! {
     #[project = StateProjected]
     enum State<S: Service<Request<B>>, B> {
-        Refused { refusal: Option<Refusal> },
-        Calling { #[pin] future: S::Future, told: Option<Told> },
+        Refused { refusal: Option<Box<Response<Bytes>>> },
+        Calling { #[pin] future: S::Future, ending: Option<Ending> },
         Waiting { waiting: Box<Waiting<S, B>> },
     }
 }
@@ -148,7 +140,7 @@ pin_project! {
 struct Waiting<S, B> {
     inner: S,
     request: Option<(Parts, B)>,
-    told: Option<Told>,
+    ending: Option<Ending>,
     stage: Stage<B>,
     /// For the answer, while that is not decided.
     settings: Option<Arc<Settings>>,
@@ -179,16 +171,16 @@ where
         let mut state = self.project().state;
         loop {
             match state.as_mut().project() {
-                StateProjected::Calling { future, told } => {
+                StateProjected::Calling { future, ending } => {
                     let answer = ready!(future.poll(context))?;
-                    return Poll::Ready(Ok(match told.take() {
-                        Some(told) => told.finish(answer),
+                    return Poll::Ready(Ok(match ending.take() {
+                        Some(ending) => ending.finish(answer),
                         None => answer.map(|body| LimitBody::inner(body, None)),
                     }));
                 }
                 StateProjected::Refused { refusal } => {
                     let refusal = refusal.take().expect("a future is not polled once it is ready");
-                    return Poll::Ready(Ok(refusal.into_response()));
+                    return Poll::Ready(Ok(refusal.map(LimitBody::text)));
                 }
                 StateProjected::Waiting { waiting } => {
                     let next = ready!(waiting.poll(context))?;
@@ -212,16 +204,16 @@ impl<S: Service<Request<B>>, B> Waiting<S, B> {
                         Judged::Refused(refusal) => {
                             return Poll::Ready(Ok(State::Refused { refusal: Some(refusal) }));
                         }
-                        Judged::Admitted(told, turn) => {
-                            (self.told, self.request) = (told, Some((asked.parts, body)));
+                        Judged::Admitted(ending, turn) => {
+                            (self.ending, self.request) = (ending, Some((asked.parts, body)));
                             self.stage = turn.map_or(Stage::Due, Stage::Held);
                         }
                     }
                 }
                 Stage::Held(turn) => {
                     let held = ready!(Pin::new(turn).poll(context));
-                    if let Some(told) = &mut self.told {
-                        told.held = Some(held);
+                    if let Some(ending) = &mut self.ending {
+                        ending.held = Some(held);
                     }
                     self.stage = Stage::Due;
                 }
@@ -229,7 +221,7 @@ impl<S: Service<Request<B>>, B> Waiting<S, B> {
                     ready!(self.inner.poll_ready(context))?;
                     let (parts, body) = self.request.take().expect("it goes on once");
                     let future = self.inner.call(Request::from_parts(parts, body));
-                    return Poll::Ready(Ok(State::Calling { future, told: self.told.take() }));
+                    return Poll::Ready(Ok(State::Calling { future, ending: self.ending.take() }));
                 }
             }
         }

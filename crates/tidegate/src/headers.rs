@@ -14,7 +14,7 @@ use tidegate_core::{Retry, Source, Timestamp};
 
 use crate::verdict::{Answered, Verdict, write_text};
 
-pub use self::merge::{is_stricter, merge_policies, merge_states};
+pub use self::merge::{merge_policies, merge_states, stays};
 
 /// The media type of [`write_problem`]'s body.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
@@ -298,36 +298,21 @@ pub fn grpc_code(verdict: &Verdict) -> u8 {
     if verdict.is_unanswered() { 14 } else { 8 }
 }
 
-/// Appends the text of a refusal as gRPC's `grpc-message` has it: what is not visible ASCII, and `%`,
-/// is written as `%xx`.
+/// Appends the text of a refusal as gRPC's `grpc-message` has it.
 pub fn write_grpc_message(out: &mut String, verdict: &Verdict, form: &Form) {
-    for byte in detail(verdict, form).bytes() {
+    write_grpc_text(out, &detail(verdict, form));
+}
+
+/// Appends a text as gRPC's `grpc-message` has it: what is not visible ASCII, and `%`, is written as
+/// `%xx`.
+pub fn write_grpc_text(out: &mut String, text: &str) {
+    for byte in text.bytes() {
         match byte {
             b' '..=b'~' if byte != b'%' => out.push(char::from(byte)),
             byte => {
                 let _ = write!(out, "%{byte:02X}");
             }
         }
-    }
-}
-
-/// Whether what somebody behind us says in `X-RateLimit-Remaining` is at least as strict as what we
-/// say: then its `X-RateLimit-` headers stay as they are. What is no number stays too.
-///
-/// `RateLimit` and `RateLimit-Policy` are lists: ours are added to theirs.
-///
-/// ```
-/// use tidegate::headers::stays;
-///
-/// assert!(stays(b"3", "4"));
-/// assert!(!stays(b"5", "4"));
-/// ```
-pub fn stays(theirs: &[u8], ours: &str) -> bool {
-    let number = |text: &str| text.trim().parse::<u64>().ok();
-    let theirs = std::str::from_utf8(theirs).ok().and_then(number);
-    match (theirs, number(ours)) {
-        (Some(theirs), Some(ours)) => theirs <= ours,
-        _ => true,
     }
 }
 

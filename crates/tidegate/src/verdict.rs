@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
@@ -79,6 +79,13 @@ impl Verdict {
             now,
             armed,
         }
+    }
+
+    /// The verdict where there are no limits: everybody may go on.
+    pub fn unlimited(now: Timestamp) -> Self {
+        static NO_LIMITS: LazyLock<Arc<Armed>> =
+            LazyLock::new(|| Arc::new(Armed::limits(&[], &[], OnError::default())));
+        Self::of_limits(None, now, Arc::clone(&NO_LIMITS))
     }
 
     /// What limits said that are in no rules, in their order; `None` if none of them was asked.

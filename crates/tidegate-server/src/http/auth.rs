@@ -10,6 +10,7 @@ use tidegate::{Op, Query};
 
 use super::App;
 use super::answer::{Response, refusal, with_headers};
+use super::client::{client_ip, is_trusted};
 use super::problem::Problem;
 use super::query::parameter;
 use crate::front_end::FrontEnd;
@@ -149,7 +150,7 @@ impl App {
             Some(host) => Some(host),
             None => text("host")?.or(uri.authority().map(http::uri::Authority::as_str)),
         };
-        if headers.contains_key("x-forwarded-for") && !self.trusted.is_trusted(peer) {
+        if headers.contains_key("x-forwarded-for") && !is_trusted(&self.trusted, peer) {
             self.tell_of_stranger(peer);
         }
         Ok(Described {
@@ -158,7 +159,7 @@ impl App {
             path,
             query,
             headers,
-            client_ip: self.trusted.client_ip(peer, headers),
+            client_ip: client_ip(&self.trusted, peer, headers),
         })
     }
 

@@ -8,11 +8,12 @@ use bytes::Bytes;
 use hyper::body::Body as _;
 use tidegate::rules::{File, Options, Rules};
 use tidegate::{ManualClock, MemoryStore, Modes, RuleLimiter};
+use tidegate_http::Trusted;
 
+use super::App;
 use super::answer::Response;
 use super::check::Deed;
 use super::problem::Problem;
-use super::{App, Trusted};
 use crate::clock::ServiceClock;
 use crate::config::Config;
 use crate::drain::Drain;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderName, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
 use tidegate::Limit;
 use tidegate::headers::Field;
@@ -70,6 +70,30 @@ async fn a_refusal_can_be_told_otherwise() {
     assert_eq!((answer.status().as_u16(), header(&answer, "x-sorry")), (418, Some("yes")));
     assert_eq!(header(&answer, "retry-after"), Some("60"));
     assert_eq!(text(answer).await, "slow down");
+}
+
+#[tokio::test]
+async fn a_refusal_can_have_a_body_of_its_own() {
+    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
+    let layer = used_up().await.body(content_type, "slow down").only_on_refusal();
+    let answer = refused(&layer, get("/")).await;
+    assert_eq!(answer.status(), 429);
+    assert_eq!(header(&answer, "content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(header(&answer, "retry-after"), Some("60"));
+    assert_eq!(text(answer).await, "slow down");
+    let grpc = Request::post("/").header("content-type", "application/grpc");
+    let answer = refused(&layer, grpc.body(Body::default()).unwrap()).await;
+    assert_eq!(header(&answer, "grpc-status"), Some("8"));
+}
+
+#[tokio::test]
+async fn admissions_need_not_speak_of_limits() {
+    let (layer, ..) = limit(Limit::per_minute(1));
+    let layer = layer.only_on_refusal();
+    let service = Counting::new();
+    assert_eq!(names(&ask(&layer, &service, get("/")).await), Vec::<&str>::new());
+    let answer = ask(&layer, &service, get("/")).await;
+    assert_eq!((answer.status().as_u16(), header(&answer, "retry-after")), (429, Some("60")));
 }
 
 #[tokio::test]
@@ -159,9 +183,11 @@ async fn of_two_limits_the_stricter_is_told_and_lists_have_both() {
             .map(|name| header(&answer, &format!("x-ratelimit-{name}")).unwrap());
         assert_eq!(<(_, _, _)>::from(told), wanted, "{units}");
         let all = |name| answer.headers().get_all(name).iter().collect::<Vec<_>>();
-        let ours = format!("\"limit-0\";q={units};w=60");
-        assert_eq!(all("ratelimit-policy"), ["\"theirs\";q=7;w=10", &*ours]);
-        assert_eq!(all("ratelimit").len(), 2);
+        let both = format!("\"theirs\";q=7;w=10, \"limit-0\";q={units};w=60");
+        assert_eq!(all("ratelimit-policy"), [&*both]);
+        let [state] = all("ratelimit")[..] else { panic!("a list is one field") };
+        let leads = if wanted.0 == "7" { "\"theirs\"" } else { "\"limit-0\"" };
+        assert!(state.to_str().unwrap().starts_with(leads), "{units}: {state:?}");
         assert_eq!(header(&answer, "cache-control"), Some("public"));
     }
 }

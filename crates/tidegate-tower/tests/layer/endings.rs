@@ -127,3 +127,19 @@ async fn chosen_answers_do_not_count() {
     assert_eq!(ask(&layer, &Counting::new(), get("/")).await.status(), 200);
     assert_eq!(limiter.peek(&()).remaining, 4);
 }
+
+#[tokio::test]
+async fn chosen_statuses_do_not_count() {
+    let (layer, limiter, _clock) = limit(Limit::per_minute(5));
+    let layer = layer.refund_statuses(500..=502);
+    let broken = Counting::answering(|| {
+        Response::builder().status(StatusCode::BAD_GATEWAY).body(Body::default()).unwrap()
+    });
+    assert_eq!(ask(&layer, &broken, get("/")).await.status(), 502);
+    assert_eq!(limiter.peek(&()).remaining, 5);
+    let late = Counting::answering(|| {
+        Response::builder().status(StatusCode::GATEWAY_TIMEOUT).body(Body::default()).unwrap()
+    });
+    assert_eq!(ask(&layer, &late, get("/")).await.status(), 504);
+    assert_eq!(limiter.peek(&()).remaining, 4);
+}

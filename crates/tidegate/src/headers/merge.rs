@@ -38,20 +38,21 @@ pub fn merge_policies(theirs: &str, ours: &str) -> String {
     }
 }
 
-/// Whether an upstream's `X-RateLimit-Remaining` is stricter than ours, so that its headers of that
-/// kind stay.
+/// Whether what an upstream says in `X-RateLimit-Remaining` is at least as strict as what we say: then
+/// its `X-RateLimit-` headers stay as they are. What is no number stays too, since nobody can tell.
 ///
 /// ```
-/// use tidegate::headers::is_stricter;
+/// use tidegate::headers::stays;
 ///
-/// assert!(is_stricter("3", "10"));
-/// assert!(!is_stricter("30", "10") && !is_stricter("many", "10"));
+/// assert!(stays(b"3", "4") && stays(b"many", "4"));
+/// assert!(!stays(b"5", "4"));
 /// ```
-#[must_use]
-pub fn is_stricter(theirs: &str, ours: &str) -> bool {
-    match (theirs.trim().parse::<u64>(), ours.trim().parse::<u64>()) {
-        (Ok(theirs), Ok(ours)) => theirs <= ours,
-        _ => false,
+pub fn stays(theirs: &[u8], ours: &str) -> bool {
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let theirs = std::str::from_utf8(theirs).ok().and_then(number);
+    match (theirs, number(ours)) {
+        (Some(theirs), Some(ours)) => theirs <= ours,
+        _ => true,
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use http::header::HOST;
+use http::Method;
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HOST, ORIGIN};
 use http::request::Parts;
 use tidegate::rules::HttpRequest;
 
@@ -12,8 +13,8 @@ use tidegate::rules::HttpRequest;
 pub struct Asked {
     /// The request but for its body.
     pub parts: Parts,
-    /// The address of the client: the peer's, or behind proxies that are trusted, the one they name.
-    /// See [`TidegateLayer::peer`](crate::TidegateLayer::peer).
+    /// The address of the client: the peer's, or behind proxies that are [trusted](crate::Trusted), the
+    /// one they name.
     pub client_ip: Option<IpAddr>,
 }
 
@@ -24,9 +25,21 @@ impl Asked {
     }
 
     /// Whether it is a gRPC request, whose client reads no status but gRPC's.
-    pub(crate) fn is_grpc(&self) -> bool {
-        let content_type = self.parts.headers.get(http::header::CONTENT_TYPE);
+    pub fn is_grpc(&self) -> bool {
+        let content_type = self.parts.headers.get(CONTENT_TYPE);
         content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+    }
+
+    /// Whether a browser asks whether a script may ask.
+    pub fn is_preflight(&self) -> bool {
+        self.parts.method == Method::OPTIONS
+            && self.is_of_script()
+            && self.parts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+    }
+
+    /// Whether a script in a browser may be asking, of another origin than its own.
+    pub(crate) fn is_of_script(&self) -> bool {
+        self.parts.headers.contains_key(ORIGIN)
     }
 }
 

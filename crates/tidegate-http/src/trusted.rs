@@ -1,27 +1,14 @@
 //! Who a request is from, behind the proxies that are trusted.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 
-use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
 use ipnet::IpNet;
-
-/// The address of the other end of a connection. Put it into the extensions of requests where nothing
-/// else does, for the layer to find it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerAddr(pub IpAddr);
-
-/// The peer as it is found where nobody says otherwise: a [`PeerAddr`] or a `SocketAddr` among the
-/// extensions.
-pub(crate) fn peer_of(parts: &Parts) -> Option<IpAddr> {
-    let named = parts.extensions.get::<PeerAddr>().map(|peer| peer.0);
-    named.or_else(|| parts.extensions.get::<SocketAddr>().map(SocketAddr::ip))
-}
 
 /// What is wrong with the name of a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is neither an address nor a network such as `10.0.0.0/8`")]
-pub struct NoNetwork(String);
+pub struct NoNetwork(pub String);
 
 /// The header that trusted proxies name clients in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,15 +20,39 @@ pub enum Forwarding {
     Forwarded,
 }
 
-/// Whose word on the client's address is taken, and in which header.
+impl Forwarding {
+    /// Its name.
+    pub fn name(self) -> HeaderName {
+        match self {
+            Self::XForwardedFor => HeaderName::from_static("x-forwarded-for"),
+            Self::Forwarded => header::FORWARDED,
+        }
+    }
+
+    /// The address in an element of it.
+    fn address(self, element: &str) -> Option<IpAddr> {
+        match self {
+            Self::XForwardedFor => parse_hop(element.trim()),
+            Self::Forwarded => forwarded_for(element).and_then(parse_hop),
+        }
+    }
+}
+
+/// Whose word on the client's address is taken, and in which header. Nobody's by default.
+///
+/// Only the header is read that the proxies set: in another one clients could say what they like.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trusted {
+pub struct Trusted {
     networks: Vec<IpNet>,
     forwarding: Forwarding,
 }
 
 impl Trusted {
-    pub(crate) fn parse<T: AsRef<str>>(
+    /// Addresses and networks such as `10.0.0.0/8`, and the header in which they name clients.
+    ///
+    /// # Errors
+    /// If a text is neither.
+    pub fn parse<T: AsRef<str>>(
         networks: impl IntoIterator<Item = T>,
         forwarding: Forwarding,
     ) -> Result<Self, NoNetwork> {
@@ -54,36 +65,42 @@ impl Trusted {
         Ok(Self { networks: networks.collect::<Result<_, _>>()?, forwarding })
     }
 
-    fn covers(&self, address: IpAddr) -> bool {
+    /// The header in which clients are named.
+    pub fn forwarding(&self) -> Forwarding {
+        self.forwarding
+    }
+
+    /// Whether the word of whoever is at this address is taken.
+    pub fn covers(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
         self.networks.iter().any(|network| network.contains(&address))
     }
 
     /// The address of the client: the peer's, or if that is trusted, the last one among those
     /// forwarded that is not.
-    pub(crate) fn client_ip(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
-        let mut client = peer?.to_canonical();
-        if !self.covers(client) {
-            return Some(client);
+    pub fn client_ip(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
+        let peer = peer?.to_canonical();
+        match self.covers(peer) {
+            true => self.client_behind(Some(peer), headers),
+            false => Some(peer),
         }
-        let name = match self.forwarding {
-            Forwarding::XForwardedFor => HeaderName::from_static("x-forwarded-for"),
-            Forwarding::Forwarded => header::FORWARDED,
-        };
-        let values: Vec<&str> =
-            headers.get_all(name).iter().map(|value| value.to_str().unwrap_or_default()).collect();
-        for hop in values.iter().flat_map(|value| value.split(',')).rev() {
-            let address = match self.forwarding {
-                Forwarding::XForwardedFor => parse_hop(hop.trim()),
-                Forwarding::Forwarded => forwarded_for(hop).and_then(parse_hop),
-            };
+    }
+
+    /// The address of the client behind a peer whose word is taken, whatever its address is, if it has
+    /// one: the last one among those forwarded that is not trusted.
+    pub fn client_behind(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
+        let mut client = peer;
+        let values = headers.get_all(self.forwarding.name());
+        let values = values.iter().rev().map(|value| value.to_str().unwrap_or_default());
+        for element in values.flat_map(|value| value.rsplit(',')) {
             // Beyond something that is no address nobody's word is to be had.
-            let Some(address) = address else { break };
-            client = address;
+            let Some(address) = self.forwarding.address(element) else { break };
+            client = Some(address);
             if !self.covers(address) {
                 break;
             }
         }
-        Some(client)
+        client
     }
 }
 
@@ -110,12 +127,8 @@ mod tests {
     fn client(trusted: &[&str], forwarding: Forwarding, peer: &str, forwarded: &[&str]) -> String {
         let trusted = Trusted::parse(trusted, forwarding).unwrap();
         let mut headers = HeaderMap::new();
-        let name = match forwarding {
-            Forwarding::XForwardedFor => "x-forwarded-for",
-            Forwarding::Forwarded => "forwarded",
-        };
         for value in forwarded {
-            headers.append(name, value.parse().unwrap());
+            headers.append(forwarding.name(), value.parse().unwrap());
         }
         let found = trusted.client_ip(peer.parse().ok(), &headers);
         found.map_or("none".to_owned(), |address| address.to_string())
@@ -146,6 +159,8 @@ mod tests {
             ("10.0.0.1", &["198.51.100.7, spoilt, 10.0.0.3"], "10.0.0.3"),
             ("10.0.0.1", &["198.51.100.7:4711"], "198.51.100.7"),
             ("10.0.0.1", &["[2001:db8::7]:4711"], "2001:db8::7"),
+            ("10.0.0.1", &["2001:db8::7"], "2001:db8::7"),
+            ("10.0.0.1", &["198.51.100.7", "10.0.0.3"], "198.51.100.7"),
             ("10.0.0.1", &[], "10.0.0.1"),
         ] {
             let found = client(&trusted, Forwarding::XForwardedFor, peer, forwarded);
@@ -160,6 +175,7 @@ mod tests {
             ("For=\"[2001:db8:cafe::17]:4711\"", "2001:db8:cafe::17"),
             ("for=203.0.113.9, for=198.51.100.7;proto=http;by=10.0.0.9", "198.51.100.7"),
             ("proto=https; for=198.51.100.7, for=10.0.0.3", "198.51.100.7"),
+            ("for=\"[2001:db8::7]:4711\";proto=http, For=10.0.0.9", "2001:db8::7"),
             ("for=198.51.100.7, for=unknown", "10.0.0.1"),
             ("for=198.51.100.7, for=_hidden", "10.0.0.1"),
             ("by=10.0.0.9", "10.0.0.1"),
@@ -167,6 +183,15 @@ mod tests {
             let found = client(&["10.0.0.0/8"], Forwarding::Forwarded, "10.0.0.1", &[forwarded]);
             assert_eq!(found, wanted, "{forwarded}");
         }
+    }
+
+    #[test]
+    fn a_peer_without_an_address_may_be_trusted_too() {
+        let trusted = Trusted::parse(["10.0.0.0/8"], Forwarding::default()).unwrap();
+        let name = Forwarding::default().name();
+        let headers = HeaderMap::from_iter([(name, "198.51.100.7, 10.0.0.3".parse().unwrap())]);
+        assert_eq!(trusted.client_behind(None, &headers), "198.51.100.7".parse().ok());
+        assert_eq!(trusted.client_behind(None, &HeaderMap::new()), None);
     }
 
     #[test]

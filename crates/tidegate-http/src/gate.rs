@@ -1,14 +1,16 @@
 //! Who decides on requests: limits from rules, or limits that a program has built.
-//!
-//! Nothing here knows of tower: whatever sees HTTP requests through to their end can ask a [`Gate`].
 
 use std::cell::RefCell;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tidegate::rules::{HttpRequest, Mapped};
 use tidegate::{
     Admission, Clock, Keep, Limiter, MemoryStore, Query, RuleLimiter, Store, SystemClock,
+    Timestamp, Verdict,
 };
 
 use crate::asked::Asked;
@@ -20,7 +22,7 @@ use crate::key::KeyOf;
 ///
 /// ```
 /// use tidegate::{Admission, RuleLimiter};
-/// use tidegate_tower::{Asking, Gate, RuleGate};
+/// use tidegate_http::{Asking, Gate, RuleGate};
 /// use tidegate::rules::HttpRequest;
 ///
 /// /// Counts what a gate decides.
@@ -44,9 +46,46 @@ pub trait Gate<R: ?Sized>: Clone + Send + Sync + 'static {
     /// first polled; only the turn of a request may then take time.
     fn waits(&self) -> bool;
 
+    /// Whether it may refuse or count anybody. Where it does not, front ends need not ask.
+    fn asks(&self) -> bool {
+        true
+    }
+
     /// Decides on a request. Where the decision takes time and is given up meanwhile, it may or may not
     /// have been counted.
     fn admit(&self, request: &R, asking: Asking) -> impl Future<Output = Admission> + Send;
+
+    /// Decides on a request if nobody has to be waited for; `None` if somebody has. A future has the
+    /// size of all that it may keep while it waits: so front ends need room for one only if they wait.
+    fn admit_at_once(&self, request: &R, asking: Asking) -> Option<Admission> {
+        if self.waits() {
+            return None;
+        }
+        match pin!(self.admit(request, asking)).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(admission) => Some(admission),
+            Poll::Pending => None,
+        }
+    }
+}
+
+/// A gate without limits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Open;
+
+impl<R: Sync + ?Sized> Gate<R> for Open {
+    fn waits(&self) -> bool {
+        false
+    }
+
+    fn asks(&self) -> bool {
+        false
+    }
+
+    async fn admit(&self, _: &R, _: Asking) -> Admission {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = Timestamp::from_nanos(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+        Admission::new(Verdict::unlimited(now))
+    }
 }
 
 /// How a request is asked about.

@@ -5,12 +5,12 @@
 //!
 //! ```
 //! use tidegate::{Limit, Limiter};
-//! use tidegate_tower::{Asked, TidegateLayer, key};
+//! use tidegate_http::{Asked, KeyGate, key};
 //!
 //! let limiter = Limiter::new(Limit::per_second(5))?;
-//! let by_address = TidegateLayer::new(limiter.clone(), key::client_ip());
-//! let by_token = TidegateLayer::new(limiter.clone(), key::bearer_token());
-//! let by_both = TidegateLayer::new(limiter, |asked| {
+//! let by_address = KeyGate::new(limiter.clone(), key::client_ip());
+//! let by_token = KeyGate::new(limiter.clone(), key::bearer_token());
+//! let by_both = KeyGate::new(limiter, |asked: &Asked| {
 //!     let tenant = asked.parts.headers.get("x-tenant")?;
 //!     Some((tenant.as_bytes().to_vec(), asked.parts.uri.path().to_owned()))
 //! });

@@ -1,5 +1,6 @@
 //! `tidegate serve`: the service, from its settings to its end.
 
+mod gateway;
 mod log;
 mod notify;
 mod signals;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use tidegate::RuleLimiter;
 use tidegate::files::{Reload, RuleFiles, Texts, Watch, WatchOptions};
 use tidegate::rules::{File, Rules};
+use tidegate_gateway::Gateway;
 use tidegate_server::{Bound, FrontEnd, Server, Service, ServiceClock};
 use tracing::{error, info, warn};
 
@@ -70,35 +72,62 @@ async fn serve(typed: Typed, began: Instant) -> Ending {
     let server = Server::start(Arc::clone(&service), typed.server.clone())
         .await
         .map_err(|error| start_failure(&error))?;
+    let gateway = typed.gateway.as_ref().map(|choice| gateway::start(choice, &service));
+    let gateway = gateway.transpose()?;
+    let address = gateway.as_ref().map_or("off".to_owned(), |it| it.address().to_string());
     let _watch = texts.map(|texts| watch(&typed, texts, &service)).transpose()?;
 
-    say_ready(server.bound(), typed.store.name(), count)?;
+    say_ready(server.bound(), &address, typed.store.name(), count)?;
     notify("READY=1");
     info!(rules = count, store = typed.store.name(), took = ?began.elapsed(), "ready");
     store::look_out(service.limits());
     if typed.rules.is_empty() {
-        say(&what_to_try(server.bound()));
+        let gateway = gateway.as_ref().map(|_| &*address);
+        say(&what_to_try(server.bound(), gateway));
     }
-    look_after(&typed, &service, &server, &mut signals).await;
+    let serving = Serving { service, server, gateway };
+    look_after(&typed, &serving, &mut signals).await;
 
     notify("STOPPING=1");
     info!("draining");
+    let Serving { service, server, gateway } = serving;
     let is_drained = tokio::select! {
-        is_drained = server.drain() => is_drained,
+        is_drained = drain(&typed, server, gateway) => is_drained,
         () = signals.end() => false,
     };
     store::close(&typed, service.limits());
     let asked = |front_end| service.decisions(front_end);
     let (grpc, http, resp) = (asked(FrontEnd::Grpc), asked(FrontEnd::Http), asked(FrontEnd::Resp));
-    info!(grpc, http, resp, drained = is_drained, "ended");
+    let gateway = asked(FrontEnd::Gateway);
+    info!(grpc, http, resp, gateway, drained = is_drained, "ended");
     if !is_drained {
         warn!("connections were still open when time was up");
     }
     Ok(if is_drained { ExitCode::SUCCESS } else { ExitCode::from(NO) })
 }
 
+/// What runs.
+struct Serving {
+    service: Arc<Service>,
+    server: Server,
+    gateway: Option<Gateway>,
+}
+
+/// Ends all front ends at the same time. Whether that was done in the time that there was.
+async fn drain(typed: &Typed, server: Server, gateway: Option<Gateway>) -> bool {
+    let gateway = async {
+        let Some(gateway) = gateway else { return true };
+        // Whoever looks at health is to notice first.
+        tokio::time::sleep(typed.server.drain_delay).await;
+        gateway.drain().await
+    };
+    let (server, gateway) = tokio::join!(server.drain(), gateway);
+    server && gateway
+}
+
 /// Does what is to be done now and then, until it is time to end.
-async fn look_after(typed: &Typed, service: &Arc<Service>, server: &Server, signals: &mut Signals) {
+async fn look_after(typed: &Typed, serving: &Serving, signals: &mut Signals) {
+    let service = &serving.service;
     let mut tidy = tokio::time::interval(TIDY_EVERY);
     tidy.tick().await;
     let mut snapshot = tokio::time::interval(typed.snapshot_every.max(Duration::from_secs(1)));
@@ -108,10 +137,10 @@ async fn look_after(typed: &Typed, service: &Arc<Service>, server: &Server, sign
         tokio::select! {
             wish = signals.next() => match wish {
                 Wish::End => return,
-                Wish::Reload => renew_certificates(server),
+                Wish::Reload => renew_certificates(serving),
             },
             _ = tidy.tick() => {
-                renew_certificates(server);
+                renew_certificates(serving);
                 let limits = service.limits().clone();
                 let swept = tokio::task::spawn_blocking(move || limits.store().sweep(limits.now()));
                 // A panic in there has been reported.
@@ -126,8 +155,9 @@ async fn look_after(typed: &Typed, service: &Arc<Service>, server: &Server, sign
     }
 }
 
-fn renew_certificates(server: &Server) {
-    if let Err(error) = server.reload_tls() {
+fn renew_certificates(serving: &Serving) {
+    let of_gateway = serving.gateway.as_ref().map_or(Ok(()), Gateway::reload_tls);
+    if let Err(error) = serving.server.reload_tls().and(of_gateway) {
         error!(error = %chain(&error), "the new certificate cannot be used; the old one stays");
     }
 }
@@ -197,10 +227,10 @@ fn take_over(service: &Service, reload: Reload) {
 }
 
 /// The line that says where to ask: all of these accept by now.
-fn say_ready(bound: &Bound, store: &str, rules: usize) -> Result<(), Failure> {
+fn say_ready(bound: &Bound, gateway: &str, store: &str, rules: usize) -> Result<(), Failure> {
     let Bound { http, grpc, resp, .. } = bound;
     let line = format!(
-        "ready http={http} grpc={grpc} resp={resp} gateway=off store={store} rules={rules}\n"
+        "ready http={http} grpc={grpc} resp={resp} gateway={gateway} store={store} rules={rules}\n"
     );
     let mut out = std::io::stdout().lock();
     let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
@@ -229,10 +259,13 @@ fn start_failure(error: &tidegate_server::StartError) -> Failure {
 }
 
 /// What a newcomer may do next.
-fn what_to_try(bound: &Bound) -> String {
+fn what_to_try(bound: &Bound, gateway: Option<&str>) -> String {
     let mut text = String::from(
         "\nNo rules were given, so these are examples. Two requests per second get through here:\n\n",
     );
+    if let Some(gateway) = gateway {
+        text.push_str(&format!("  curl -i http://{gateway}/v1/status\n"));
+    }
     if let tidegate_server::Address::Tcp(http) = &bound.http {
         text.push_str(&format!(
             "  curl -i http://{http}/v1/check -d '{{\"domain\":\"examples\",\"http\":{{\"url\":\"/v1/status\"}}}}'\n"

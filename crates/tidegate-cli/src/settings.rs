@@ -1,5 +1,6 @@
 //! What the service is to do, and who said so: flag over variable over file over default.
 
+mod gateway;
 mod lyft;
 mod store;
 mod table;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use tidegate::rules::{FlatEntry, read_flat};
 
+pub(crate) use self::gateway::GatewayChoice;
 pub(crate) use self::lyft::{MAPPED, UNUSED, is_lyft};
 pub(crate) use self::store::StoreChoice;
 pub(crate) use self::table::{Kind, SETTINGS, Setting};

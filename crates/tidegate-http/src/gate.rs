@@ -1,13 +1,12 @@
 //! Who decides on requests: limits from rules, or limits that a program has built.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tidegate::rules::{HttpRequest, Mapped};
+use tidegate::rules::HttpRequest;
 use tidegate::{
     Admission, Clock, Keep, Limiter, MemoryStore, Query, RuleLimiter, Store, SystemClock,
     Timestamp, Verdict,
@@ -15,6 +14,7 @@ use tidegate::{
 
 use crate::asked::Asked;
 use crate::key::KeyOf;
+use crate::room::Room;
 
 /// Decides on requests before they go on. What comes after is the [`Admission`]'s: its `turn` is waited
 /// for, its `held` is settled or refunded when the answer is there, and dropped when the answer has
@@ -153,23 +153,8 @@ impl<S: Store + 'static, C: Clock, R: HttpRequest + Sync + ?Sized> Gate<R> for R
 
     async fn admit(&self, request: &R, asking: Asking) -> Admission {
         let query = Query::new(&self.domain, &[]).cost(asking.cost);
-        let mut mapped = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
-        let admission = self.limiter.admit_http(&query, request, &mut mapped, asking.keep).await;
-        SPARE.with_borrow_mut(|spare| {
-            if spare.len() < SPARE_MAX {
-                spare.push(mapped);
-            }
-        });
-        admission
+        self.limiter.admit_http(&query, request, &mut Room::take(), asking.keep).await
     }
-}
-
-/// How many pieces of room a thread keeps for requests to come.
-const SPARE_MAX: usize = 16;
-
-thread_local! {
-    /// Room in which requests are mapped to descriptors: used again, it allocates nothing.
-    static SPARE: RefCell<Vec<Mapped>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Limits that a program has built, for keys that it finds in requests.

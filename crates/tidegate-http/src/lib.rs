@@ -44,6 +44,7 @@ mod asked;
 mod gate;
 pub mod key;
 mod refusal;
+mod room;
 mod told;
 mod trusted;
 
@@ -51,5 +52,6 @@ pub use answers::{Answers, RefusedBody};
 pub use asked::Asked;
 pub use gate::{Asking, Gate, KeyGate, Open, RuleGate};
 pub use refusal::refusal;
+pub use room::Room;
 pub use told::Told;
 pub use trusted::{Forwarding, NoNetwork, Trusted};

@@ -194,6 +194,11 @@ impl Rules {
         self.domains.contains_key(domain)
     }
 
+    /// Whether a domain says how HTTP requests become descriptors.
+    pub fn maps_http(&self, domain: &str) -> bool {
+        self.http_of(domain).is_some_and(|index| !index.entries.is_empty())
+    }
+
     /// The domains, in no order.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
         self.domains.keys().map(|domain| &**domain)

@@ -9,11 +9,13 @@ pub enum FrontEnd {
     Http,
     /// The protocol of Redis.
     Resp,
+    /// HTTP requests on their way to somebody else.
+    Gateway,
 }
 
 impl FrontEnd {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Grpc, Self::Http, Self::Resp];
+    pub const ALL: [Self; 4] = [Self::Grpc, Self::Http, Self::Resp, Self::Gateway];
 
     /// The name in metrics and settings.
     pub const fn as_str(self) -> &'static str {
@@ -21,6 +23,7 @@ impl FrontEnd {
             Self::Grpc => "grpc",
             Self::Http => "http",
             Self::Resp => "resp",
+            Self::Gateway => "gateway",
         }
     }
 }

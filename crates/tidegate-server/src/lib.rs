@@ -14,6 +14,7 @@ mod exceptions;
 mod front_end;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gate;
 mod grpc;
 mod http;
 mod lanes;
@@ -31,6 +32,8 @@ pub use address::{Address, AddressError};
 pub use clock::ServiceClock;
 pub use config::{Config, HeaderNames, TlsFiles, threads_by_default};
 pub use front_end::FrontEnd;
+pub use gate::ServiceGate;
+pub use metrics::{GatewayStats, UpstreamStats};
 pub use server::{Bound, Server, StartError};
 pub use service::{Limits, Service};
 pub use stores::{AnyStore, StoreError};

@@ -4,6 +4,7 @@
 //! found by its position, so that counting is a few additions; how it all reads is in `render`.
 
 mod cells;
+mod gateway;
 mod histogram;
 mod lyft;
 mod render;
@@ -21,6 +22,7 @@ use tidegate::{Answered, Decision, Op, Query, Source, Verdict};
 use self::cells::{Outcome, RuleCells};
 use self::histogram::Histogram;
 use self::lyft::LyftCells;
+pub use self::gateway::{GatewayStats, UpstreamStats};
 pub(crate) use self::render::METRICS_TYPE;
 use crate::front_end::FrontEnd;
 

@@ -1,25 +1,34 @@
 //! The engine as the front ends see it: asked in one place, counted in one place.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate::rules::{HttpRequest, Mapped, Rules};
-use tidegate::{Answer, Call, Decision, Item, Op, Query, Registered, RuleError, RuleLimiter};
-use tidegate::{Store as _, Verdict};
+use tidegate::{
+    Admission, Answer, Call, Decision, Item, Keep, Op, Query, Registered, RuleError, RuleLimiter,
+    Store as _, Verdict,
+};
 
 use crate::clock::ServiceClock;
 use crate::front_end::FrontEnd;
-use crate::metrics::Metrics;
+use crate::metrics::{GatewayStats, Metrics};
 use crate::stores::{AnyStore, StoreError};
 
 /// The limiter of a service.
 pub type Limits = RuleLimiter<AnyStore, ServiceClock>;
 
 /// What all front ends ask.
-#[derive(Debug)]
 pub struct Service {
     limits: Limits,
     metrics: Arc<Metrics>,
+    gateway: OnceLock<Box<dyn Fn() -> GatewayStats + Send + Sync>>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("limits", &self.limits).finish_non_exhaustive()
+    }
 }
 
 impl Service {
@@ -29,7 +38,7 @@ impl Service {
     pub fn new(limits: Limits, near_limit_ratio: f32) -> Self {
         let metrics = Arc::new(Metrics::new(near_limit_ratio, limits.modes().independent));
         limits.with_generation(|generation, rules| metrics.follow(generation, rules));
-        Self { limits, metrics }
+        Self { limits, metrics, gateway: OnceLock::new() }
     }
 
     /// The limiter. What is asked of it directly shows in no metric.
@@ -88,6 +97,27 @@ impl Service {
         self.metrics.took(front_end, self.limits.now().since(now));
         log_refusal(front_end, query.domain, &verdict);
         Ok(verdict)
+    }
+
+    /// Checks an HTTP request that is seen through to its end, and counts it.
+    pub(crate) async fn admit_http<R: HttpRequest + Sync + ?Sized>(
+        &self,
+        front_end: FrontEnd,
+        query: &Query<'_>,
+        request: &R,
+        mapped: &mut Mapped,
+        keep: Keep,
+    ) -> Admission {
+        let now = self.limits.now();
+        let admission = self.limits.admit_http(query, request, mapped, keep).await;
+        let verdict = &admission.verdict;
+        mapped.with(|descriptors| {
+            let query = Query { descriptors, ..*query };
+            self.metrics.decided(front_end, Op::Check, &query, verdict);
+        });
+        self.metrics.took(front_end, self.limits.now().since(now));
+        log_refusal(front_end, query.domain, verdict);
+        admission
     }
 
     /// Checks a request and remembers under `id` what it took, to be settled within `ttl`.
@@ -180,9 +210,16 @@ impl Service {
         replaced
     }
 
+    /// Lets metrics show a gateway in front of which this service stands; the first one stays.
+    pub fn show_gateway(&self, look: impl Fn() -> GatewayStats + Send + Sync + 'static) {
+        let _ = self.gateway.set(Box::new(look));
+    }
+
     /// All metrics, as Prometheus reads them.
     pub fn render_metrics(&self) -> String {
-        self.metrics.render(self.limits.store().stats())
+        let held = self.limits.held();
+        let gateway = self.gateway.get().map(|look| look());
+        self.metrics.render(self.limits.store().stats(), held, gateway)
     }
 
     /// How many decisions a front end has asked for.

@@ -8,6 +8,7 @@ use tidegate::{OnFull, parse_duration};
 use tidegate_server::{Address, Config, HeaderNames, TlsFiles, threads_by_default};
 use tracing::level_filters::LevelFilter;
 
+use super::gateway::GatewayChoice;
 use super::store::StoreChoice;
 use super::{Resolved, Settings, Source};
 use crate::args::Loading;
@@ -29,15 +30,13 @@ pub(crate) struct Typed {
     pub(crate) log_level: LevelFilter,
     pub(crate) log_json: bool,
     pub(crate) server: Config,
+    /// `None` if there is nowhere to send requests.
+    pub(crate) gateway: Option<GatewayChoice>,
 }
 
 impl Settings {
     /// What they mean, if all of them mean something.
     pub(crate) fn typed(&self) -> Result<Typed, Failure> {
-        if !self.address("gateway")?.is_off() {
-            return Err(wrong(self.get("gateway"), "cannot be served yet")
-                .hint("the gateway is being built; until then it is `off`"));
-        }
         let mut server = Config::default();
         server.grpc = self.address("grpc")?;
         server.http = self.address("http")?;
@@ -65,7 +64,7 @@ impl Settings {
             false => None,
         };
         server.dynamic_metadata = self.flag("dynamic_metadata")?;
-        server.reset_as_epoch = self.word("x_ratelimit_reset", &["delta", "epoch"])? == 1;
+        server.reset_as_epoch = self.resets_as_epoch()?;
         server.near_limit_ratio = self.share("near_limit_ratio")?;
         let loading = Loading {
             merge_domains: self.flag("merge_domains")?,
@@ -85,6 +84,7 @@ impl Settings {
             snapshot_every: self.duration("snapshot_every")?,
             log_level: self.level()?,
             log_json: self.word("log_format", &["text", "json"])? == 1,
+            gateway: self.gateway()?,
             server,
         })
     }
@@ -93,7 +93,7 @@ impl Settings {
         self.get(name).values.first().map(|value| &**value).filter(|value| !value.is_empty())
     }
 
-    fn address(&self, name: &str) -> Result<Address, Failure> {
+    pub(super) fn address(&self, name: &str) -> Result<Address, Failure> {
         let resolved = self.get(name);
         self.text(name).unwrap_or("off").parse().map_err(|_| {
             wrong(resolved, "is not an address").hint(
@@ -129,7 +129,7 @@ impl Settings {
     }
 
     /// Which of the words it is.
-    fn word(&self, name: &str, words: &[&str]) -> Result<usize, Failure> {
+    pub(super) fn word(&self, name: &str, words: &[&str]) -> Result<usize, Failure> {
         let text = self.text(name).unwrap_or_default();
         words.iter().position(|word| word.eq_ignore_ascii_case(text)).ok_or_else(|| {
             let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
@@ -148,6 +148,10 @@ impl Settings {
             LevelFilter::DEBUG,
             LevelFilter::TRACE,
         ][level])
+    }
+
+    pub(super) fn resets_as_epoch(&self) -> Result<bool, Failure> {
+        Ok(self.word("x_ratelimit_reset", &["delta", "epoch"])? == 1)
     }
 
     /// The name of a header.
@@ -179,7 +183,7 @@ impl Settings {
         }
     }
 
-    fn tls(&self, front_end: &str) -> Result<Option<TlsFiles>, Failure> {
+    pub(super) fn tls(&self, front_end: &str) -> Result<Option<TlsFiles>, Failure> {
         let name = |part: &str| format!("{front_end}_tls_{part}");
         let path = |part: &str| self.text(&name(part)).map(PathBuf::from);
         match (path("cert"), path("key"), path("client_ca")) {

@@ -11,8 +11,8 @@ use prometheus_client::registry::Registry;
 
 use super::cells::{Count, RuleCells};
 use super::lyft::LyftCell;
-use super::store;
 use super::{BLOCK, Domain, FrontEndCells, MISSING_VALUE, Metrics, OVERRIDE, Table, UNKNOWN};
+use super::{GatewayStats, gateway, store};
 use crate::front_end::FrontEnd;
 use crate::stores::StoreStats;
 
@@ -21,10 +21,16 @@ pub(crate) const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0
 
 impl Metrics {
     /// All counters as text.
-    pub(crate) fn render(self: &Arc<Self>, store: StoreStats) -> String {
+    pub(crate) fn render(
+        self: &Arc<Self>,
+        store: StoreStats,
+        held: usize,
+        gateway: Option<GatewayStats>,
+    ) -> String {
         let mut registry = Registry::default();
         let table = self.table.load_full();
-        registry.register_collector(Box::new(Scrape { metrics: Arc::clone(self), table, store }));
+        let metrics = Arc::clone(self);
+        registry.register_collector(Box::new(Scrape { metrics, table, store, held, gateway }));
         let mut out = String::with_capacity(16 * 1024);
         // Writing to a string does not fail.
         let _ = text::encode(&mut out, &registry);
@@ -38,6 +44,9 @@ struct Scrape {
     metrics: Arc<Metrics>,
     table: Arc<Table>,
     store: StoreStats,
+    /// Requests that wait for their turn.
+    held: usize,
+    gateway: Option<GatewayStats>,
 }
 
 impl Collector for Scrape {
@@ -47,6 +56,13 @@ impl Collector for Scrape {
         self.front_ends(out)?;
         self.rules(out)?;
         store::encode(&self.store, out)?;
+        let help = "Requests that a limit holds back until their turn";
+        gauge(out, "tidegate_held", help, self.held as u64)?;
+        let help = "How many are held back at the most; more are refused";
+        gauge(out, "tidegate_held_max", help, tidegate::HELD_MAX as u64)?;
+        if let Some(stats) = &self.gateway {
+            gateway::encode(stats, out)?;
+        }
         self.lyft(out)
     }
 }
@@ -231,6 +247,29 @@ pub(super) fn counters_by<'a>(
         family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
     }
     Ok(())
+}
+
+/// A gauge with one label.
+pub(super) fn gauges_by<'a>(
+    out: &mut Out<'_>,
+    name: &str,
+    help: &str,
+    label: &str,
+    rows: impl Iterator<Item = (&'a str, u64)>,
+) -> fmt::Result {
+    let mut family = out.encode_descriptor(name, help, None, GAUGE)?;
+    for (value, count) in rows {
+        let labels = [(label, value)];
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        family.encode_family(&labels)?.encode_gauge(&count)?;
+    }
+    Ok(())
+}
+
+/// A gauge.
+pub(super) fn gauge(out: &mut Out<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let value = i64::try_from(value).unwrap_or(i64::MAX);
+    out.encode_descriptor(name, help, None, GAUGE)?.encode_gauge(&value)
 }
 
 pub(super) const COUNTER: MetricType = MetricType::Counter;

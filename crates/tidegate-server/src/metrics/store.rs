@@ -6,7 +6,7 @@ use prometheus_client::encoding::NoLabelSet;
 use tidegate::MemoryStats;
 use tidegate_store_redis::RedisStats;
 
-use super::render::{COUNTER, GAUGE, HISTOGRAM, Out, counters_by};
+use super::render::{COUNTER, HISTOGRAM, Out, counters_by, gauge};
 use crate::stores::StoreStats;
 
 /// Writes the metrics of a store; each kind has its own.
@@ -122,9 +122,4 @@ fn seconds(stats: &RedisStats, out: &mut Out<'_>) -> fmt::Result {
         metric.encode_histogram::<NoLabelSet>(timing.sum, count, &timing.classes, None)?;
     }
     Ok(())
-}
-
-fn gauge(out: &mut Out<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    let value = i64::try_from(value).unwrap_or(i64::MAX);
-    out.encode_descriptor(name, help, None, GAUGE)?.encode_gauge(&value)
 }

@@ -1,0 +1,52 @@
+//! Room in which requests are mapped to descriptors: used again, it allocates nothing.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+
+use tidegate::rules::Mapped;
+
+/// How many pieces of room a thread keeps for requests to come.
+const SPARE_MAX: usize = 16;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Mapped>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A piece of room; dropped, it is kept for the next request of the thread.
+#[derive(Debug, Default)]
+pub struct Room(Mapped);
+
+impl Room {
+    /// One that was used before, or a new one.
+    #[must_use]
+    pub fn take() -> Self {
+        Self(SPARE.with_borrow_mut(Vec::pop).unwrap_or_default())
+    }
+}
+
+impl Deref for Room {
+    type Target = Mapped;
+
+    fn deref(&self) -> &Mapped {
+        &self.0
+    }
+}
+
+impl DerefMut for Room {
+    fn deref_mut(&mut self) -> &mut Mapped {
+        &mut self.0
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mapped = std::mem::take(&mut self.0);
+        // While a thread ends there is nothing to keep it in.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(mapped);
+            }
+        });
+    }
+}

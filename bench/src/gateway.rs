@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tidegate::RuleLimiter;
 use tidegate::rules::{File, Options, Rules};
-use tidegate_gateway::{Gateway, GatewayConfig, Limits, Open};
+use tidegate_gateway::{Gateway, GatewayConfig, Open, RuleGate};
 
 use crate::service::child::Child;
 use crate::service::{Length, Measured, Row, print};
@@ -139,7 +139,7 @@ pub(crate) fn serve(server: &str, upstream: &str) {
     }
 }
 
-fn limits(per_hour: u32) -> Limits {
+fn limits(per_hour: u32) -> RuleGate {
     let text = format!(
         "domain: bench\n\
          http: [ {{ match: {{ path: \"/**\" }}, descriptors: [ {{ ip: \"${{client_ip}}\" }} ] }} ]\n\
@@ -148,5 +148,5 @@ fn limits(per_hour: u32) -> Limits {
     );
     let loaded = Rules::load(&[File { name: "bench.yaml", text: &text }], &Options::default());
     let rules = loaded.rules.expect("good rules");
-    Limits::new(RuleLimiter::new(rules).expect("rules that can be enforced"), "bench")
+    RuleGate::new(RuleLimiter::new(rules).expect("rules that can be enforced"), "bench")
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tidegate_http::{Answers, Forwarding};
 pub use tidegate_server::TlsFiles;
 
 /// Everything that a gateway is told when it starts.
@@ -22,6 +23,9 @@ pub struct GatewayConfig {
     /// Whose word on the client's address is taken, as `address` or `address/prefix`. Nobody's by
     /// default: what clients say in `X-Forwarded-*` and `Forwarded` is then replaced.
     pub trusted_proxies: Vec<String>,
+    /// The header in which trusted proxies name clients. What the other one says is not believed: they
+    /// do not set it, so clients could.
+    pub forwarding: Forwarding,
     /// Whether trusted proxies begin their connections by the PROXY protocol.
     pub proxy_protocol: bool,
     /// Where requests go, by name.
@@ -38,7 +42,10 @@ pub struct GatewayConfig {
     pub patience: Patience,
     /// The name in `Via`; none is sent if there is none.
     pub via: Option<String>,
-    /// What is said of limits, and how.
+    /// What is said of limits and how, which requests are let through without asking, and what
+    /// upstreams' answers change of what was counted. The gateway's own answers, such as 502, count
+    /// as upstreams'. Unlike elsewhere, preflights are let through and headers are exposed to scripts
+    /// unless said otherwise, since browsers may be among the clients.
     pub answers: Answers,
     /// Which requests are written down.
     pub access_log: AccessLog,
@@ -55,6 +62,7 @@ impl Default for GatewayConfig {
             connections_max: 20_000,
             streams_max: 200,
             trusted_proxies: Vec::new(),
+            forwarding: Forwarding::default(),
             proxy_protocol: false,
             upstreams: Vec::new(),
             routes: Vec::new(),
@@ -63,11 +71,17 @@ impl Default for GatewayConfig {
             body_bytes_max: 64 << 20,
             patience: Patience::default(),
             via: Some("tidegate".into()),
-            answers: Answers::default(),
+            answers: answers(),
             access_log: AccessLog::default(),
             drain: Duration::from_secs(10),
         }
     }
+}
+
+fn answers() -> Answers {
+    let mut answers = Answers::default();
+    (answers.exempt_preflight, answers.expose) = (true, true);
+    answers
 }
 
 impl GatewayConfig {
@@ -201,38 +215,6 @@ impl Route {
             response: Duration::from_secs(60),
             idle: Duration::from_secs(60),
             body_bytes_max: None,
-        }
-    }
-}
-
-/// What is said of limits, and how.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Answers {
-    /// Whether admitted answers carry the headers of limits too.
-    pub on_allowed: bool,
-    /// Whether `X-RateLimit-Reset` counts seconds since 1970 instead of from now.
-    pub reset_as_epoch: bool,
-    /// Up to so many seconds are added to `Retry-After`, drawn for each answer, so that those who
-    /// were refused together do not come back together.
-    pub jitter_seconds: u32,
-    /// The status of a refusal.
-    pub refused_status: u16,
-    /// Whether CORS preflights are let through without asking.
-    pub exempt_preflight: bool,
-    /// Paths that are let through without asking, such as `/healthz`.
-    pub exempt_paths: Vec<String>,
-}
-
-impl Default for Answers {
-    fn default() -> Self {
-        Self {
-            on_allowed: true,
-            reset_as_epoch: false,
-            jitter_seconds: 0,
-            refused_status: 429,
-            exempt_preflight: true,
-            exempt_paths: Vec::new(),
         }
     }
 }

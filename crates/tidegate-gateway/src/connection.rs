@@ -11,13 +11,13 @@ use std::time::Duration;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tidegate_http::{Asked, Gate};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::early::Early;
 use crate::fields::Peer;
-use crate::gate::Gate;
 use crate::pool::LocalExecutor;
 use crate::proxy_protocol::{self, Header};
 use crate::scan::Sizes;
@@ -33,7 +33,7 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve<G: Gate>(worker: Rc<Worker<G>>, tcp: TcpStream, peer: SocketAddr) {
+pub(crate) async fn serve<G: Gate<Asked>>(worker: Rc<Worker<G>>, tcp: TcpStream, peer: SocketAddr) {
     // Not worth losing a client over.
     let _ = tcp.set_nodelay(true);
     let opening = open(&worker, tcp, peer.ip());
@@ -68,7 +68,11 @@ struct Opened {
 }
 
 /// Finds out who connects and what is spoken; `None` if nothing sensible is.
-async fn open<G: Gate>(worker: &Rc<Worker<G>>, mut tcp: TcpStream, peer: IpAddr) -> Option<Opened> {
+async fn open<G: Gate<Asked>>(
+    worker: &Rc<Worker<G>>,
+    mut tcp: TcpStream,
+    peer: IpAddr,
+) -> Option<Opened> {
     let shared = &worker.shared;
     let patience = &shared.config.patience;
     let (mut client, mut early) = (peer, Vec::new());
@@ -126,7 +130,7 @@ async fn read_preface(tcp: &mut TcpStream, early: &mut Vec<u8>) -> Option<bool> 
     }
 }
 
-async fn serve_http1<G: Gate>(place: Rc<Place<G>>, stream: Stream, early: Vec<u8>) {
+async fn serve_http1<G: Gate<Asked>>(place: Rc<Place<G>>, stream: Stream, early: Vec<u8>) {
     let watch = Arc::clone(&place.watch);
     let config = &place.worker.shared.config;
     let sizes = Sizes { head_max: config.head_bytes_max, target_max: config.target_bytes_max };
@@ -156,7 +160,7 @@ async fn serve_http1<G: Gate>(place: Rc<Place<G>>, stream: Stream, early: Vec<u8
     .await;
 }
 
-async fn serve_http2<G: Gate>(place: Rc<Place<G>>, stream: Stream, early: Vec<u8>) {
+async fn serve_http2<G: Gate<Asked>>(place: Rc<Place<G>>, stream: Stream, early: Vec<u8>) {
     let watch = Arc::clone(&place.watch);
     let shared = Arc::clone(&place.worker.shared);
     let mut builder = http2::Builder::new(LocalExecutor);

@@ -7,7 +7,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{Method, Uri, Version};
-use tidegate_server::Trusted;
+use tidegate_http::{Forwarding, Trusted};
 
 use crate::scan::Fault;
 
@@ -162,6 +162,8 @@ pub(crate) struct Peer {
     /// The address of whoever is connected, or whom the PROXY protocol named.
     pub(crate) address: IpAddr,
     is_trusted: bool,
+    /// The header that trusted proxies name clients in.
+    forwarding: Forwarding,
     scheme: &'static str,
     for_value: HeaderValue,
     proto_value: HeaderValue,
@@ -178,6 +180,7 @@ impl Peer {
         Self {
             address,
             is_trusted: trusted.covers(address),
+            forwarding: trusted.forwarding(),
             scheme,
             for_value,
             proto_value: HeaderValue::from_static(scheme),
@@ -187,25 +190,10 @@ impl Peer {
 
     /// The address of the client: the peer's, or what peers say that are trusted.
     pub(crate) fn client(&self, headers: &HeaderMap, trusted: &Trusted) -> IpAddr {
-        if !self.is_trusted {
-            return self.address;
+        match self.is_trusted {
+            true => trusted.client_behind(Some(self.address), headers).unwrap_or(self.address),
+            false => self.address,
         }
-        let texts = |name: &HeaderName| -> Vec<String> {
-            let values = headers.get_all(name).iter();
-            values.map(|value| value.to_str().unwrap_or_default().to_owned()).collect()
-        };
-        let hops = texts(&X_FORWARDED_FOR);
-        let hops: Vec<&str> = hops.iter().flat_map(|value| value.split(',')).collect();
-        if !hops.is_empty() {
-            return trusted.client_of(Some(self.address), hops.into_iter()).unwrap_or(self.address);
-        }
-        let elements = texts(&header::FORWARDED);
-        let hops: Vec<&str> = elements
-            .iter()
-            .flat_map(|value| value.split(','))
-            .map(|element| forwarded_for(element).unwrap_or_default())
-            .collect();
-        trusted.client_of(Some(self.address), hops.into_iter()).unwrap_or(self.address)
     }
 
     /// Tells an upstream who the client is.
@@ -224,11 +212,20 @@ impl Peer {
         headers.insert(header::FORWARDED, forwarded);
     }
 
-    /// Adds to what trusted proxies have told.
+    /// Adds to what trusted proxies have told. The header that they do not set is ours alone, since what
+    /// stands there is the client's.
     #[cold]
     fn tell_more(&self, headers: &mut HeaderMap, host: HeaderValue, forwarded: HeaderValue) {
-        join(headers, X_FORWARDED_FOR, &self.for_value);
-        join(headers, header::FORWARDED, &forwarded);
+        match self.forwarding {
+            Forwarding::XForwardedFor => {
+                join(headers, X_FORWARDED_FOR, &self.for_value);
+                headers.insert(header::FORWARDED, forwarded);
+            }
+            Forwarding::Forwarded => {
+                join(headers, header::FORWARDED, &forwarded);
+                headers.insert(X_FORWARDED_FOR, self.for_value.clone());
+            }
+        }
         if !headers.contains_key(X_FORWARDED_PROTO) {
             headers.insert(X_FORWARDED_PROTO, self.proto_value.clone());
         }
@@ -258,13 +255,6 @@ impl Peer {
         *last = Some((host.clone(), forwarded.clone()));
         forwarded
     }
-}
-
-/// The `for` of an element of `Forwarded`.
-fn forwarded_for(element: &str) -> Option<&str> {
-    let pairs = element.split(';').filter_map(|pair| pair.trim().split_once('='));
-    let mut fors = pairs.filter(|(name, _)| name.trim().eq_ignore_ascii_case("for"));
-    fors.next().map(|(_, value)| value.trim().trim_matches('"'))
 }
 
 /// Adds a value to the end of a list, which may be in several headers.
@@ -398,13 +388,14 @@ mod tests {
 
     #[test]
     fn those_who_are_trusted_are_added_to() {
-        let trusted = Trusted::parse(&["192.0.2.0/24".into(), "::1".into()]).unwrap();
+        let trusted = Trusted::parse(["192.0.2.0/24", "::1"], Forwarding::XForwardedFor).unwrap();
         let peer = Peer::new("::1".parse().unwrap(), "https", &trusted);
         let mut headers = map(&[
             ("host", "a"),
             ("x-forwarded-for", "203.0.113.1, 198.51.100.7"),
             ("x-forwarded-for", "192.0.2.9"),
             ("x-forwarded-proto", "http"),
+            ("forwarded", "for=203.0.113.1"),
         ]);
         assert_eq!(peer.client(&headers, &trusted).to_string(), "198.51.100.7");
         peer.tell(&mut headers);
@@ -416,8 +407,32 @@ mod tests {
             ("forwarded", "for=\"[::1]\";host=\"a\";proto=https"),
         ]);
         assert_eq!(headers, told);
-        let only = map(&[("forwarded", "for=\"[2001:db8::7]:4711\";proto=http, For=192.0.2.9")]);
-        assert_eq!(peer.client(&only, &trusted).to_string(), "2001:db8::7");
         assert_eq!(peer.client(&map(&[]), &trusted).to_string(), "::1");
+    }
+
+    #[test]
+    fn only_the_header_that_proxies_set_is_believed_and_passed_on() {
+        let headers = || {
+            map(&[
+                ("host", "a"),
+                ("x-forwarded-for", "203.0.113.1"),
+                ("forwarded", "for=\"[2001:db8::7]:4711\""),
+            ])
+        };
+        let said = |forwarding: Forwarding| {
+            let trusted = Trusted::parse(["::1"], forwarding).unwrap();
+            let peer = Peer::new("::1".parse().unwrap(), "http", &trusted);
+            let (client, mut told) = (peer.client(&headers(), &trusted), headers());
+            peer.tell(&mut told);
+            let text = |name| told[name].to_str().unwrap().to_owned();
+            (client.to_string(), text("x-forwarded-for"), text("forwarded"))
+        };
+        let (client, x, forwarded) = said(Forwarding::XForwardedFor);
+        assert_eq!((&*client, &*x), ("203.0.113.1", "203.0.113.1, ::1"));
+        assert_eq!(forwarded, "for=\"[::1]\";host=\"a\";proto=http");
+        let (client, x, forwarded) = said(Forwarding::Forwarded);
+        assert_eq!((&*client, &*x), ("2001:db8::7", "::1"));
+        let added = "for=\"[2001:db8::7]:4711\", for=\"[::1]\";host=\"a\";proto=http";
+        assert_eq!(forwarded, added);
     }
 }

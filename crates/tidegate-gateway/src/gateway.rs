@@ -13,12 +13,12 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tidegate::rules::RouteTable;
-use tidegate_server::{TlsError, Trusted, server_config, threads_by_default};
+use tidegate_http::{Asked, Gate, NoNetwork, Trusted};
+use tidegate_server::{TlsError, server_config, threads_by_default};
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 use crate::config::GatewayConfig;
-use crate::gate::Gate;
 use crate::log::Logs;
 use crate::upstream::{RoutePace, Upstream};
 use crate::wire::Pace;
@@ -90,7 +90,7 @@ impl Gateway {
     ///
     /// # Errors
     /// If an address cannot be bound, or something that it was told makes no sense.
-    pub fn start<G: Gate>(config: GatewayConfig, gate: G) -> Result<Self, GatewayError> {
+    pub fn start<G: Gate<Asked>>(config: GatewayConfig, gate: G) -> Result<Self, GatewayError> {
         let threads = match config.threads {
             0 => threads_by_default(),
             threads => threads,
@@ -195,7 +195,8 @@ fn share(config: GatewayConfig) -> Result<Shared, GatewayError> {
         Some(files) => Some(ArcSwap::from(server_config(files, PROTOCOLS)?)),
         None => None,
     };
-    let trusted = Trusted::parse(&config.trusted_proxies).map_err(GatewayError::Proxy)?;
+    let trusted = Trusted::parse(&config.trusted_proxies, config.forwarding);
+    let trusted = trusted.map_err(|NoNetwork(text)| GatewayError::Proxy(text))?;
     let via = config.via.as_ref().map(|name| HeaderValue::from_str(&format!("1.1 {name}")));
     let via = via.transpose().map_err(|_| {
         GatewayError::Route("the name in `via` holds what no header can".to_owned())

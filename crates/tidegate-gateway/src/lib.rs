@@ -2,7 +2,7 @@
 //!
 //! HTTP/1.1 and HTTP/2 in and out, TLS, WebSocket and other upgrades, gRPC; several upstreams with
 //! pools and health; nothing is buffered. Each thread has a listener, its connections and its pools
-//! to itself. Whether a request may go on is decided by a [`Gate`]: [`Limits`] keeps the limits of
+//! to itself. Whether a request may go on is decided by a [`Gate`]: [`RuleGate`] keeps the limits of
 //! rules, [`Open`] keeps none.
 //!
 //! ```no_run
@@ -14,7 +14,8 @@
 //! ```
 //!
 //! What is not here: flags and settings, which are the command's business; arithmetic, which is the
-//! engine's; and the texts of answers about limits, which `tidegate::headers` has for everybody.
+//! engine's; and who decides, whom proxies name and what clients are told of limits, which
+//! `tidegate-http` has for everybody.
 
 mod body;
 mod config;
@@ -24,14 +25,11 @@ mod fields;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
-mod gate;
 mod gateway;
 mod health;
-mod limits;
 mod log;
 mod pool;
 mod proxy_protocol;
-mod queue;
 mod respond;
 mod scan;
 mod seam;
@@ -42,8 +40,9 @@ mod wire;
 mod worker;
 
 pub use config::{
-    AccessLog, Answers, GatewayConfig, HealthCheck, LogTo, Patience, Route, TlsFiles, Upstream,
+    AccessLog, GatewayConfig, HealthCheck, LogTo, Patience, Route, TlsFiles, Upstream,
 };
-pub use gate::{Gate, NoPass, Open, Pass, Ruling};
 pub use gateway::{Gateway, GatewayError};
-pub use limits::{Limits, LimitsPass, Settling};
+pub use tidegate_http::{
+    Answers, Asked, Asking, Forwarding, Gate, KeyGate, Open, RefusedBody, RuleGate, key,
+};

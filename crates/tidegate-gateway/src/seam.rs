@@ -2,23 +2,23 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use http::header::{self, HeaderValue};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode, Version, response};
 use hyper::body::{Body as _, Incoming};
-use tidegate::rules::HttpRequest;
+use tidegate::rules::HttpRequest as _;
+use tidegate::{Admission, Held, Turn};
+use tidegate_http::{Answers, Asked, Gate, Told, refusal};
 
 use crate::body::{Answer, AtEnd, Broken, Sending, Streaming};
 use crate::fields::{self, Peer};
 use crate::forward::{Begun, Course, Failure, forward};
-use crate::gate::{Gate, Pass, Ruling};
 use crate::log::{Line, Outcome};
-use crate::respond::{self, Told};
+use crate::respond;
 use crate::scan::Fault;
 use crate::tunnel;
 use crate::watch::{Mode, Watch};
@@ -33,42 +33,8 @@ pub(crate) struct Place<G> {
     pub(crate) watch: Arc<Watch>,
 }
 
-/// A request, as rules know it.
-struct Asked<'a> {
-    parts: &'a Parts,
-    host: Option<&'a str>,
-    client: IpAddr,
-}
-
-impl HttpRequest for Asked<'_> {
-    fn method(&self) -> &str {
-        self.parts.method.as_str()
-    }
-
-    fn host(&self) -> Option<&str> {
-        self.host
-    }
-
-    fn path(&self) -> &str {
-        self.parts.uri.path()
-    }
-
-    fn query(&self) -> Option<&str> {
-        self.parts.uri.query()
-    }
-
-    fn header(&self, name: &str, each: &mut dyn FnMut(&[u8])) {
-        let values = self.parts.headers.get_all(name);
-        values.iter().for_each(|value| each(value.as_bytes()));
-    }
-
-    fn client_ip(&self) -> Option<IpAddr> {
-        Some(self.client)
-    }
-}
-
 /// Answers a request of HTTP/1: its deadlines are the connection's.
-pub(crate) async fn answer_http1<G: Gate>(
+pub(crate) async fn answer_http1<G: Gate<Asked>>(
     place: Rc<Place<G>>,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Infallible> {
@@ -78,7 +44,7 @@ pub(crate) async fn answer_http1<G: Gate>(
 }
 
 /// Answers a request of HTTP/2, which is a task of its own.
-pub(crate) async fn answer_http2<G: Gate>(
+pub(crate) async fn answer_http2<G: Gate<Asked>>(
     place: Rc<Place<G>>,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Infallible> {
@@ -113,7 +79,7 @@ impl AtEnd for Kept {
     }
 }
 
-async fn answer<G: Gate>(
+async fn answer<G: Gate<Asked>>(
     place: &Rc<Place<G>>,
     watch: &Arc<Watch>,
     request: Request<Incoming>,
@@ -122,9 +88,10 @@ async fn answer<G: Gate>(
     let is_head = *request.method() == Method::HEAD;
     let is_http1 = request.version() != Version::HTTP_2;
     let had_upgrade = is_http1 && request.headers().contains_key(header::UPGRADE);
-    let mut after = After::<G> { pass: None, log: None };
+    let mut after = After::default();
     let answered = route(place, watch, request, &mut line, &mut after).await;
     let mut response = answered.unwrap_or_else(|refused| {
+        after.settle(place.worker.answers(), &refused.head());
         let mut response = refused.respond();
         if refused.must_close && is_http1 {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -139,7 +106,8 @@ async fn answer<G: Gate>(
         line.is_head = is_head;
         after.log = Some((line, Rc::clone(log)));
     }
-    if after.pass.is_none() && after.log.is_none() {
+    after.held = after.held.take().filter(Held::has_permits);
+    if after.held.is_none() && after.log.is_none() {
         return response;
     }
     let after: Option<Box<dyn AtEnd>> = Some(Box::new(after));
@@ -148,12 +116,22 @@ async fn answer<G: Gate>(
 }
 
 /// What is done once an answer is over: places are given back, a line is written.
-struct After<G: Gate> {
-    pass: Option<G::Pass>,
+#[derive(Default)]
+pub(crate) struct After {
+    pub(crate) held: Option<Held>,
     log: Option<(Box<Line>, Rc<crate::log::Log>)>,
 }
 
-impl<G: Gate> AtEnd for After<G> {
+impl After {
+    /// Brings what was counted to what an answer says.
+    pub(crate) fn settle(&mut self, answers: &Answers, answer: &response::Parts) {
+        if let Some(held) = &mut self.held {
+            answers.settle(held, answer);
+        }
+    }
+}
+
+impl AtEnd for After {
     fn ended(self: Box<Self>, bytes: u64, is_whole: bool) {
         if let Some((line, log)) = self.log {
             log.write(&line, bytes, is_whole);
@@ -170,6 +148,13 @@ struct Refused {
 }
 
 impl Refused {
+    /// As whoever counts by statuses sees it, also where gRPC is told otherwise.
+    fn head(&self) -> response::Parts {
+        let mut response = Response::new(());
+        *response.status_mut() = self.status;
+        response.into_parts().0
+    }
+
     fn respond(&self) -> Response<Answer> {
         match self.is_grpc {
             true => respond::grpc_problem(self.status, self.detail),
@@ -185,19 +170,13 @@ impl From<Fault> for Refused {
     }
 }
 
-/// What limits said of a request, as the client will read it.
-enum Said {
-    Go(Option<Told>),
-    Stop(Response<Answer>),
-}
-
 /// Finds out where a request goes, asks whether it may, and lets it.
-async fn route<G: Gate>(
+async fn route<G: Gate<Asked>>(
     place: &Rc<Place<G>>,
     watch: &Arc<Watch>,
     request: Request<Incoming>,
     line: &mut Option<Box<Line>>,
-    after: &mut After<G>,
+    after: &mut After,
 ) -> Result<Response<Answer>, Refused> {
     let worker = &place.worker;
     if is_stand_in(request.method(), request.uri())
@@ -207,19 +186,19 @@ async fn route<G: Gate>(
     }
     let (mut parts, body) = request.into_parts();
     fields::normalise(&mut parts)?;
-    let is_grpc = respond::is_grpc(&parts.headers);
     let client = place.peer.client(&parts.headers, &worker.trusted);
     if let Some(line) = line {
         line.set_request(&parts, client);
     }
+    let asked = Asked::new(parts, Some(client));
+    let is_grpc = asked.is_grpc();
     let refused = |status: StatusCode, detail: &'static str| Refused {
         status,
         detail,
         is_grpc,
         must_close: false,
     };
-    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let Some(target) = worker.route(host, parts.uri.path()) else {
+    let Some(target) = worker.route(asked.host(), asked.path()) else {
         return Err(refused(StatusCode::NOT_FOUND, "there is no route for this host and path"));
     };
     let length = body.size_hint().exact();
@@ -227,37 +206,13 @@ async fn route<G: Gate>(
         let failure = Failure::Body(Broken::TooLarge);
         return Err(Refused { must_close: true, ..refused(failure.status(), failure.detail()) });
     }
-    let has_origin = parts.headers.contains_key(header::ORIGIN);
-    let mut told = None;
-    if !is_exempt(&parts, worker, has_origin) {
-        let asked = Asked { parts: &parts, host, client };
-        let deciding = worker.gate.decide(&asked, |verdict| {
-            if let Some(line) = line {
-                line.set_verdict(verdict);
-            }
-            match verdict.allowed {
-                true => Said::Go(Told::allowed(verdict, worker.answers())),
-                false => Said::Stop(respond::refusal(verdict, worker.answers(), is_grpc)),
-            }
-        });
-        let Ruling { told: ruled, pass, was_delayed } = deciding.await;
-        match ruled {
-            None => {}
-            Some(Said::Go(headers)) => told = headers,
-            Some(Said::Stop(mut response)) => {
-                if has_origin {
-                    respond::expose(response.headers_mut());
-                }
-                return Ok(response);
-            }
-        }
-        if let (true, Some(line)) = (was_delayed, &mut *line) {
-            line.outcome = Outcome::Delayed;
-        }
-        after.pass = pass;
-    }
+    let told = match decide(place, &asked, line, after).await {
+        Said::Go(told) => told,
+        Said::Stop(response) => return Ok(response),
+    };
+    let parts = asked.parts;
     let mut response = match fields::upgrade_of(&parts) {
-        Some(protocol) => tunnel::upgrade(place, target, parts, body, protocol).await,
+        Some(protocol) => tunnel::upgrade(place, target, parts, body, protocol, after).await,
         None => pass_on(place, watch, target, parts, body, line, after).await,
     }
     .map_err(|failure| {
@@ -272,35 +227,74 @@ async fn route<G: Gate>(
         Refused { must_close, ..refused(failure.status(), failure.detail()) }
     })?;
     if let Some(told) = told {
-        told.put_beside(response.headers_mut());
-        if has_origin {
-            respond::expose(response.headers_mut());
-        }
+        told.put(worker.answers(), response.headers_mut());
     }
     Ok(response)
 }
 
-/// Whether nobody is asked about a request.
-fn is_exempt<G: Gate>(parts: &Parts, worker: &Worker<G>, has_origin: bool) -> bool {
-    let answers = worker.answers();
-    let is_preflight = || {
-        parts.method == Method::OPTIONS
-            && has_origin
-            && parts.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+/// What limits said of a request, as the client will read it.
+enum Said {
+    Go(Option<Told>),
+    Stop(Response<Answer>),
+}
+
+/// Asks whether a request may go on, and waits for its turn if it has to.
+async fn decide<G: Gate<Asked>>(
+    place: &Place<G>,
+    asked: &Asked,
+    line: &mut Option<Box<Line>>,
+    after: &mut After,
+) -> Said {
+    let (gate, answers) = (&place.worker.gate, place.worker.answers());
+    if !gate.asks() || answers.exempts(asked) {
+        return Said::Go(None);
+    }
+    let asking = answers.asking(asked);
+    let (said, turn) = match gate.admit_at_once(asked, asking) {
+        Some(mut admission) => judge(answers, &mut admission, asked, line, after),
+        // Who waits does so in a box: most connections never need the room.
+        None => {
+            let mut admission = Box::pin(gate.admit(asked, asking)).await;
+            judge(answers, &mut admission, asked, line, after)
+        }
     };
-    (answers.exempt_preflight && is_preflight())
-        || answers.exempt_paths.iter().any(|path| path == parts.uri.path())
+    if let Some(turn) = turn {
+        after.held = Some(turn.await);
+        if let Some(line) = line {
+            line.outcome = Outcome::Delayed;
+        }
+    }
+    said
+}
+
+/// What is said of an admission, and what is waited for. It is large, and looked at where it is.
+fn judge(
+    answers: &Answers,
+    admission: &mut Admission,
+    asked: &Asked,
+    line: &mut Option<Box<Line>>,
+    after: &mut After,
+) -> (Said, Option<Turn>) {
+    let verdict = &admission.verdict;
+    if let Some(line) = line {
+        line.set_verdict(verdict);
+    }
+    if !verdict.allowed {
+        return (Said::Stop(refusal(answers, verdict, asked).map(Answer::text)), None);
+    }
+    after.held = admission.held.take();
+    (Said::Go(Told::new(answers, verdict, asked)), admission.turn.take())
 }
 
 /// Sends a request on, and its answer back.
-async fn pass_on<G: Gate>(
+async fn pass_on<G: Gate<Asked>>(
     place: &Rc<Place<G>>,
     watch: &Arc<Watch>,
     target: &Target,
     mut parts: Parts,
     body: Incoming,
     line: &mut Option<Box<Line>>,
-    after: &mut After<G>,
+    after: &mut After,
 ) -> Result<Response<Answer>, Failure> {
     let worker = &place.worker;
     let (body, end) = match body.is_end_stream() {
@@ -322,13 +316,11 @@ async fn pass_on<G: Gate>(
     let course =
         Course { pools: &worker.pools, upstream: target.upstream, pace: &target.pace, watch };
     let Begun { response, lent, address } = forward(course, request, end.as_deref()).await?;
-    if let Some(pass) = &mut after.pass {
-        pass.answered(response.status(), response.headers());
-    }
     if let Some(line) = line {
         line.set_upstream(&worker.pools.upstream(target.upstream).addresses[address].authority);
     }
     let (mut head, body) = response.into_parts();
+    after.settle(worker.answers(), &head);
     fields::strip(&mut head.headers);
     if let Some(via) = &worker.via {
         add_via(&mut head.headers, via);
@@ -341,7 +333,7 @@ async fn pass_on<G: Gate>(
 }
 
 /// Makes the head of a request what an upstream is to see.
-pub(crate) fn prepare<G: Gate>(place: &Place<G>, parts: &mut Parts) {
+pub(crate) fn prepare<G: Gate<Asked>>(place: &Place<G>, parts: &mut Parts) {
     fields::strip(&mut parts.headers);
     place.peer.tell(&mut parts.headers);
     if let Some(via) = &place.worker.via {

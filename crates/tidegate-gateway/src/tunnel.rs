@@ -13,13 +13,13 @@ use http::{Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use tidegate_http::{Asked, Gate};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::body::{Answer, Sending};
 use crate::fields;
 use crate::forward::{Begun, Course, Failure, forward};
-use crate::gate::Gate;
-use crate::seam::{Place, prepare};
+use crate::seam::{After, Place, prepare};
 use crate::watch::{Mode, Ticks, Wait, Watch};
 use crate::worker::Target;
 
@@ -28,12 +28,13 @@ const BUFFER: usize = 8 * 1024;
 
 /// Sends on a request that asks for another protocol. If the upstream agrees, the connections are
 /// joined, and what goes through them is none of our business.
-pub(crate) async fn upgrade<G: Gate>(
+pub(crate) async fn upgrade<G: Gate<Asked>>(
     place: &Rc<Place<G>>,
     target: &Target,
     mut parts: Parts,
     body: Incoming,
     protocol: HeaderValue,
+    after: &mut After,
 ) -> Result<Response<Answer>, Failure> {
     let watch = &place.watch;
     if !body.is_end_stream() {
@@ -50,6 +51,7 @@ pub(crate) async fn upgrade<G: Gate>(
     let Begun { mut response, lent, .. } = forward(course, request, None).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         let (mut head, body) = response.into_parts();
+        after.settle(place.worker.answers(), &head);
         fields::strip(&mut head.headers);
         head.extensions.clear();
         let body = Answer::stream(body, lent, Arc::clone(watch), target.pace.idle);
@@ -59,6 +61,7 @@ pub(crate) async fn upgrade<G: Gate>(
     let Some(client) = client else { return Err(Failure::Broken) };
     let agreed = response.headers().get(header::UPGRADE).cloned();
     let (mut head, _) = response.into_parts();
+    after.settle(place.worker.answers(), &head);
     fields::strip(&mut head.headers);
     head.extensions.clear();
     if let Some(agreed) = agreed {
@@ -69,8 +72,10 @@ pub(crate) async fn upgrade<G: Gate>(
     let idle = target.pace.idle;
     let worker = Rc::clone(&place.worker);
     let tracked = worker.tasks.token();
+    // A tunnel is under way for as long as it is open.
+    let held = after.held.take();
     tokio::task::spawn_local(async move {
-        let _tracked = tracked;
+        let (_tracked, _held) = (tracked, held);
         let (Ok(client), Ok(upstream)) = (client.await, upstream.await) else { return };
         let watched = worker.watches.watch();
         join(TokioIo::new(client), TokioIo::new(upstream), watched.share(), idle).await;

@@ -10,15 +10,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use tidegate::rules::{RouteScratch, RouteTable};
-use tidegate_server::Trusted;
+use tidegate_http::{Answers, Asked, Gate, Trusted};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{Answers, GatewayConfig};
+use crate::config::GatewayConfig;
 use crate::connection;
-use crate::gate::Gate;
 use crate::health;
 use crate::log::Log;
 use crate::pool::Pools;
@@ -67,7 +66,7 @@ pub(crate) struct Worker<G> {
     scratch: RefCell<RouteScratch>,
 }
 
-impl<G: Gate> Worker<G> {
+impl<G: Gate<Asked>> Worker<G> {
     pub(crate) fn new(shared: Arc<Shared>, gate: G, log: Option<Log>) -> Self {
         Self {
             gate,

@@ -2,12 +2,13 @@
 
 use std::io::Write as _;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Response;
+use tidegate::headers::Field;
 use tidegate::rules::{File, Options, Rules};
 use tidegate::{ManualClock, MemoryStore, Modes, RuleLimiter};
-use tidegate_gateway::{Gate, Gateway, GatewayConfig, Limits, Settling};
+use tidegate_gateway::{Asked, Gate, Gateway, GatewayConfig, RefusedBody, RuleGate};
 
 use crate::support::*;
 
@@ -26,7 +27,7 @@ fn limiter(text: &str) -> (Limiter, ManualClock) {
     (limiter.unwrap(), clock)
 }
 
-fn with(gate: impl Gate, config: GatewayConfig) -> Gateway {
+fn with(gate: impl Gate<Asked>, config: GatewayConfig) -> Gateway {
     let mut config = config;
     config.threads = 1;
     Gateway::start(config, gate).unwrap()
@@ -45,7 +46,7 @@ descriptors:
 fn clients_are_told_the_truth() {
     let upstream = echo();
     let (limiter, clock) = limiter(TWO_AN_HOUR);
-    let gateway = with(Limits::new(limiter, "api"), GatewayConfig::to(upstream.url()));
+    let gateway = with(RuleGate::new(limiter, "api"), GatewayConfig::to(upstream.url()));
     let ask = || curl(&["-i", &url(&gateway, "/")]);
     let limits = |answer: &str| -> Vec<String> {
         let head = answer.split_once("\r\n\r\n").unwrap().0;
@@ -106,7 +107,7 @@ fn clients_are_told_the_truth() {
 fn a_refused_connection_goes_on() {
     let upstream = echo();
     let (limiter, _) = limiter(TWO_AN_HOUR);
-    let gateway = with(Limits::new(limiter, "api"), GatewayConfig::to(upstream.url()));
+    let gateway = with(RuleGate::new(limiter, "api"), GatewayConfig::to(upstream.url()));
     let mut stream = connect(&gateway);
     for wanted in ["200", "200", "429", "429"] {
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
@@ -133,7 +134,7 @@ fn what_the_upstream_says_itself_is_merged() {
         response
     });
     let (limiter, _) = limiter(TWO_AN_HOUR);
-    let gateway = with(Limits::new(limiter, "api"), GatewayConfig::to(upstream.url()));
+    let gateway = with(RuleGate::new(limiter, "api"), GatewayConfig::to(upstream.url()));
     let answer = curl(&["-i", "-H", "Origin: http://a", &url(&gateway, "/strict")]);
     for wanted in [
         "x-ratelimit-limit: 100",
@@ -141,7 +142,7 @@ fn what_the_upstream_says_itself_is_merged() {
         "x-ratelimit-reset: 7",
         "ratelimit-policy: \"up\";q=100;w=60, \"api.ip\";q=2;w=3600",
         "ratelimit: \"up\";r=0;t=7, \"api.ip\";r=1;t=1800",
-        "access-control-expose-headers: x-own, ratelimit, ",
+        "access-control-expose-headers: x-own, retry-after, ratelimit, ",
     ] {
         assert!(answer.contains(wanted), "{wanted}: {answer}");
     }
@@ -157,7 +158,10 @@ fn what_the_upstream_says_itself_is_merged() {
     }
     let refused = curl(&["-i", "-H", "Origin: http://a", &url(&gateway, "/")]);
     assert_eq!(status(&refused), "429");
-    assert!(refused.contains("access-control-expose-headers: ratelimit, "), "{refused}");
+    assert!(
+        refused.contains("access-control-expose-headers: retry-after, ratelimit, "),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -167,8 +171,8 @@ fn some_requests_are_not_asked_about() {
     let mut config = GatewayConfig::to(upstream.url());
     config.answers.exempt_paths = vec!["/healthz".into()];
     config.answers.jitter_seconds = 5;
-    config.answers.refused_status = 503;
-    let gateway = with(Limits::new(limiter, "api"), config);
+    config.answers.refused_status = http::StatusCode::SERVICE_UNAVAILABLE;
+    let gateway = with(RuleGate::new(limiter, "api"), config);
     for _ in 0..5 {
         assert_eq!(status(&curl(&["-i", &url(&gateway, "/healthz")])), "200");
         let preflight = curl(&[
@@ -198,13 +202,13 @@ async fn grpc_is_refused_in_its_own_words() {
     let upstream = crate::secure::grpc_server();
     let (limiter, _) = limiter(TWO_AN_HOUR);
     let config = GatewayConfig::to(format!("h2c://{upstream}"));
-    let gateway = with(Limits::new(limiter, "api"), config);
+    let gateway = with(RuleGate::new(limiter, "api"), config);
     for _ in 0..2 {
         crate::secure::grpc_ask(gateway.address(), "fine").await.unwrap();
     }
     let refused = crate::secure::grpc_ask(gateway.address(), "fine").await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused:?}");
-    assert_eq!(refused.message(), "a limit is reached; try again in 1800 s");
+    assert_eq!(refused.message(), "the limit `api.ip` of 2 is reached; try again in 1800 s");
     assert_eq!(refused.metadata().get("retry-after").unwrap(), "1800");
     assert_eq!(refused.metadata().get("ratelimit").unwrap(), "\"api.ip\";r=0;t=1800");
 }
@@ -232,13 +236,11 @@ descriptors:
   - { key: ip, rate_limit: { requests_per_unit: 100, unit: hour, algorithm: fixed_window } }
 ",
     );
-    let settling = Settling {
-        cost_header: Some(http::HeaderName::from_static("x-cost")),
-        reserve: 10,
-        free_statuses: vec![(500, 599)],
-    };
-    let gate = Limits::new(limiter, "api").settling(settling);
-    let gateway = with(gate, GatewayConfig::to(upstream.url()));
+    let mut config = GatewayConfig::to(upstream.url());
+    config.answers.cost = 10;
+    config.answers.cost_header = Some(http::HeaderName::from_static("x-cost"));
+    config.answers.free_statuses = vec![500..=599];
+    let gateway = with(RuleGate::new(limiter, "api"), config);
     // Told before the cost is known: what was reserved has been taken.
     let ask = |path: &str| {
         curl(&["-o", "/dev/null", "-w", "%header{x-ratelimit-remaining}", &url(&gateway, path)])
@@ -270,7 +272,7 @@ descriptors:
   - { key: ip, rate_limit: { requests_per_unit: 1, algorithm: concurrency } }
 ",
     );
-    let gateway = with(Limits::new(limiter.clone(), "api"), GatewayConfig::to(upstream.url()));
+    let gateway = with(RuleGate::new(limiter.clone(), "api"), GatewayConfig::to(upstream.url()));
     let first = url(&gateway, "/");
     // One that leaves before its answer gives its place back as well.
     let mut leaving = connect(&gateway);
@@ -293,11 +295,10 @@ descriptors:
 fn requests_that_may_wait_do_and_leave_in_order() {
     let (tell, told) = mpsc::channel();
     let upstream = serve(move |request| {
-        tell.send((request.uri().path().to_owned(), Instant::now())).unwrap();
+        tell.send(request.uri().path().to_owned()).unwrap();
         async { Response::new(full("")) }
     });
-    // The limit's clock stands still, so that the queue is full however slow the machine is.
-    let (limiter, _) = limiter(
+    let (limiter, clock) = limiter(
         "
 domain: api
 http: [ { match: { path: \"/**\" }, descriptors: [ { ip: \"${client_ip}\" } ] } ]
@@ -306,33 +307,78 @@ descriptors:
     rate_limit: { requests_per_unit: 1, unit: second, algorithm: leaky_bucket, queue: { size: 5, max_delay: 9s }, excess: delay }
 ",
     );
-    let gate = Limits::new(limiter, "api");
-    let gateway = with(gate.clone(), GatewayConfig::to(upstream.url()));
+    let gateway = with(RuleGate::new(limiter.clone(), "api"), GatewayConfig::to(upstream.url()));
     let mut streams = Vec::new();
     for n in 0..6 {
         let mut stream = connect(&gateway);
         write!(stream, "GET /{n} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
         if n > 0 {
-            until("it waits", || gate.waiting() == n);
+            until("it waits", || limiter.held() == n);
         } else {
-            assert_eq!(told.recv_timeout(GUARD).unwrap().0, "/0");
+            assert_eq!(told.recv_timeout(GUARD).unwrap(), "/0");
         }
         streams.push(stream);
     }
     // The queue is full.
     let refused = curl(&["-i", &url(&gateway, "/full")]);
     assert_eq!(status(&refused), "429");
-    // Who leaves frees a place, and the others move up.
+    // Who leaves frees a place, and the others move up: four slots are enough for them.
     drop(streams.remove(2));
-    until("one has left", || gate.waiting() <= 4);
-    let left: Vec<(String, Instant)> = (0..4).map(|_| told.recv_timeout(GUARD).unwrap()).collect();
-    let names: Vec<&str> = left.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["/1", "/3", "/4", "/5"]);
+    until("one has left", || limiter.held() == 4);
+    for (left, name) in [(3, "/1"), (2, "/3"), (1, "/4"), (0, "/5")] {
+        clock.advance(Duration::from_millis(999));
+        assert_eq!(limiter.held(), left + 1);
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(told.recv_timeout(GUARD).unwrap(), name);
+        until("it has gone on", || limiter.held() == left);
+    }
     for stream in &mut streams {
         assert_eq!(status(&read_all(stream)), "200");
     }
-    // Without the one that left, three slots lie between the first and the last.
-    let took = left[3].1.duration_since(left[0].1);
-    assert!(took < Duration::from_millis(3900), "nobody moved up: {took:?}");
-    assert_eq!(gate.waiting(), 0);
+    assert!(told.try_recv().is_err(), "somebody was sent on twice");
+}
+
+#[test]
+fn clients_can_be_told_otherwise() {
+    let upstream = echo();
+    let (limiter, _) = limiter(TWO_AN_HOUR);
+    let mut config = GatewayConfig::to(upstream.url());
+    let answers = &mut config.answers;
+    answers.refused_status = http::StatusCode::IM_A_TEAPOT;
+    answers.refused_body = Some(RefusedBody {
+        content_type: http::HeaderValue::from_static("text/plain"),
+        text: "slow down".into(),
+    });
+    answers.rename(Field::Remaining, http::HeaderName::from_static("x-left"));
+    answers.leave_out(Field::Limit).leave_out(Field::Policy).leave_out(Field::RateLimit);
+    let gateway = with(RuleGate::new(limiter, "api"), config);
+    let answer = curl(&["-i", "-H", "Origin: http://a", &url(&gateway, "/")]);
+    assert_eq!(status(&answer), "200");
+    assert!(answer.contains("x-left: 1\r\n"), "{answer}");
+    let names = "x-left, x-ratelimit-reset, retry-after, x-ratelimit-retry-after, x-ratelimit-soft";
+    let exposed = format!("access-control-expose-headers: {names}\r\n");
+    assert!(answer.contains(&exposed), "{answer}");
+    for other in ["x-ratelimit-limit:", "x-ratelimit-remaining:", "\r\nratelimit"] {
+        assert!(!answer.contains(other), "{other}: {answer}");
+    }
+    curl(&[&url(&gateway, "/")]);
+    let refused = curl(&["-i", &url(&gateway, "/")]);
+    assert_eq!(status(&refused), "418");
+    assert!(refused.contains("content-type: text/plain\r\n"), "{refused}");
+    assert!(refused.ends_with("\r\n\r\nslow down"), "{refused}");
+}
+
+#[test]
+fn what_never_reached_an_upstream_is_given_back_where_its_status_is_free() {
+    for (is_free, wanted) in [(true, ["502", "502", "502"]), (false, ["502", "502", "429"])] {
+        let (limiter, _) = limiter(TWO_AN_HOUR);
+        let mut config = GatewayConfig::to(format!("http://{}", nobody()));
+        if is_free {
+            config.answers.free_statuses = vec![502..=504];
+        }
+        let gateway = with(RuleGate::new(limiter, "api"), config);
+        let statuses: Vec<String> =
+            (0..3).map(|_| status(&curl(&["-i", &url(&gateway, "/")])).to_owned()).collect();
+        assert_eq!(statuses, wanted);
+    }
 }

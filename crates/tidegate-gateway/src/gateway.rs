@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -14,12 +14,13 @@ use http::HeaderValue;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tidegate::rules::RouteTable;
 use tidegate_http::{Asked, Gate, NoNetwork, Trusted};
-use tidegate_server::{TlsError, server_config, threads_by_default};
+use tidegate_server::{GatewayStats, TlsError, server_config, threads_by_default};
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 use crate::config::GatewayConfig;
 use crate::log::Logs;
+use crate::stats::GatewayWatch;
 use crate::upstream::{RoutePace, Upstream};
 use crate::wire::Pace;
 use crate::worker::{Shared, Target, Worker};
@@ -129,9 +130,14 @@ impl Gateway {
         self.shared.open.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// How many lines of the access log found no room.
-    pub fn log_lines_lost(&self) -> u64 {
-        self.logs.as_ref().map_or(0, Logs::lost)
+    /// Somebody who can look at it from anywhere.
+    pub fn watch(&self) -> GatewayWatch {
+        GatewayWatch::new(Arc::clone(&self.shared), self.logs.clone())
+    }
+
+    /// What there is to see of it now.
+    pub fn stats(&self) -> GatewayStats {
+        self.watch().stats()
     }
 
     /// Reads certificate and key again, for connections to come.
@@ -218,6 +224,7 @@ fn share(config: GatewayConfig) -> Result<Shared, GatewayError> {
         via,
         pace,
         open: AtomicUsize::new(0),
+        turned_away: AtomicU64::new(0),
         drain: Default::default(),
         end: Default::default(),
         tasks: Default::default(),

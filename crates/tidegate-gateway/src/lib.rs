@@ -33,6 +33,7 @@ mod proxy_protocol;
 mod respond;
 mod scan;
 mod seam;
+mod stats;
 mod tunnel;
 mod upstream;
 mod watch;
@@ -43,6 +44,8 @@ pub use config::{
     AccessLog, GatewayConfig, HealthCheck, LogTo, Patience, Route, TlsFiles, Upstream,
 };
 pub use gateway::{Gateway, GatewayError};
+pub use stats::GatewayWatch;
 pub use tidegate_http::{
     Answers, Asked, Asking, Forwarding, Gate, KeyGate, Open, RefusedBody, RuleGate, key,
 };
+pub use tidegate_server::{GatewayStats, UpstreamStats};

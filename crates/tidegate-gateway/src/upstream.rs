@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::uri::{Authority, Scheme};
@@ -41,6 +41,7 @@ pub(crate) struct Address {
     /// Failures in a row, and since when it has been left out; 0 if it is not.
     failures: AtomicU32,
     out_since: AtomicU32,
+    pub(crate) failures_ever: AtomicU64,
     /// What the last look at it said.
     is_unwell: AtomicBool,
 }
@@ -101,7 +102,8 @@ impl Upstream {
         all.into_iter().find(|at| self.is_well(*at)).unwrap_or(turn % count)
     }
 
-    fn is_well(&self, at: usize) -> bool {
+    /// Whether an address is asked.
+    pub(crate) fn is_well(&self, at: usize) -> bool {
         let address = &self.addresses[at];
         let since = address.out_since.load(Relaxed);
         (since == 0 || self.left_out_for.is_over(since)) && !address.is_unwell.load(Relaxed)
@@ -110,7 +112,12 @@ impl Upstream {
     /// An address did not answer.
     pub(crate) fn failed(&self, at: usize) {
         let address = &self.addresses[at];
-        if address.failures.fetch_add(1, Relaxed) + 1 >= self.failures_max {
+        address.failures_ever.fetch_add(1, Relaxed);
+        let before = address.failures.fetch_add(1, Relaxed);
+        if before == 0 {
+            tracing::warn!(address = %address.authority, "an upstream does not answer");
+        }
+        if before.saturating_add(1) >= self.failures_max {
             address.out_since.store(now(), Relaxed);
         }
     }
@@ -121,6 +128,7 @@ impl Upstream {
         if address.failures.load(Relaxed) != 0 {
             address.failures.store(0, Relaxed);
             address.out_since.store(0, Relaxed);
+            tracing::info!(address = %address.authority, "an upstream answers again");
         }
     }
 
@@ -178,6 +186,7 @@ impl Address {
             tls,
             failures: AtomicU32::new(0),
             out_since: AtomicU32::new(0),
+            failures_ever: AtomicU64::new(0),
             is_unwell: AtomicBool::new(false),
         })
     }

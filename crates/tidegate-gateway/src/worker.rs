@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) via: Option<HeaderValue>,
     pub(crate) pace: Pace,
     pub(crate) open: AtomicUsize,
+    /// Connections that found no room.
+    pub(crate) turned_away: AtomicU64,
     /// Nobody new is accepted from then on.
     pub(crate) drain: CancellationToken,
     /// Everything ends.
@@ -143,6 +145,7 @@ impl<G: Gate<Asked>> Worker<G> {
     fn take(self: &Rc<Self>, stream: TcpStream, peer: std::net::SocketAddr) {
         let shared = &self.shared;
         if shared.open.load(Relaxed) >= shared.config.connections_max {
+            shared.turned_away.fetch_add(1, Relaxed);
             tracing::debug!(%peer, "a connection was turned away: there are too many");
             return;
         }

@@ -20,9 +20,9 @@ use tidegate::rules::{Descriptor, Reached, Rule, Rules};
 use tidegate::{Answered, Decision, Op, Query, Source, Verdict};
 
 use self::cells::{Outcome, RuleCells};
+pub use self::gateway::{GatewayStats, UpstreamStats};
 use self::histogram::Histogram;
 use self::lyft::LyftCells;
-pub use self::gateway::{GatewayStats, UpstreamStats};
 pub(crate) use self::render::METRICS_TYPE;
 use crate::front_end::FrontEnd;
 

@@ -131,8 +131,9 @@ impl Settings {
 
     fn refused_body(&self) -> Result<Option<RefusedBody>, Failure> {
         let Some(path) = self.text("refused_body") else { return Ok(None) };
-        let text = std::fs::read(path)
-            .map_err(|error| wrong(self.get("refused_body"), &format!("cannot be read: {error}")))?;
+        let text = std::fs::read(path).map_err(|error| {
+            wrong(self.get("refused_body"), &format!("cannot be read: {error}"))
+        })?;
         let content_type = self.text("refused_body_type").unwrap_or_default().parse();
         let content_type =
             content_type.map_err(|_| wrong(self.get("refused_body_type"), "is no media type"))?;
@@ -175,6 +176,9 @@ impl Settings {
                 all.push(Upstream::new(name, [""; 0]));
                 all.len() - 1
             });
+            if all[at].urls.iter().any(|known| known == url) {
+                return Err(wrong_option(resolved, text, url, "is there twice"));
+            }
             all[at].urls.push(url.to_owned());
             for word in words {
                 set_upstream(&mut all[at], word).map_err(|why| {
@@ -207,8 +211,9 @@ impl Settings {
             let mut words = text.split_ascii_whitespace();
             let pattern = words.next().unwrap_or_default();
             let Some(upstream) = words.next() else {
-                return Err(wrong_option(resolved, text, text, "names no upstream")
-                    .hint("a pattern and the name of an upstream: `/api/** api`, `example.org/** web`"));
+                return Err(wrong_option(resolved, text, text, "names no upstream").hint(
+                    "a pattern and the name of an upstream: `/api/** api`, `example.org/** web`",
+                ));
             };
             if !upstreams.iter().any(|known| known.name == upstream) {
                 let known: Vec<&str> = upstreams.iter().map(|known| &*known.name).collect();

@@ -75,7 +75,7 @@ fn the_access_log_has_a_line_for_each_request() {
     assert_eq!((&lines[0]["bytes"], &lines[0]["whole"]), (&answer.len().into(), &true.into()));
     assert_eq!((&lines[1]["status"], &lines[1]["target"]), (&413.into(), &"/too-large".into()));
     assert_eq!((&lines[2]["status"], &lines[2]["target"]), (&400.into(), &"".into()));
-    assert_eq!(gateway.log_lines_lost(), 0);
+    assert_eq!(gateway.stats().log_lines_lost, 0);
 }
 
 #[tokio::test]

@@ -46,8 +46,7 @@ pub(super) fn encode(stats: &GatewayStats, out: &mut Out<'_>) -> fmt::Result {
     let help = "How many connections the gateway has at the most";
     gauge(out, "tidegate_gateway_connections_max", help, stats.connections_max)?;
     let help = "Requests and lines that the gateway had no room for, by what";
-    let lost =
-        [("connections", stats.connections_refused), ("log_lines", stats.log_lines_lost)];
+    let lost = [("connections", stats.connections_refused), ("log_lines", stats.log_lines_lost)];
     counters_by(out, "tidegate_gateway_no_room", help, "what", lost.into_iter())?;
     let help = "Servers behind the gateway that are asked: 1, or 0 while they are left out";
     let up = stats.upstreams.iter().map(|one| (&*one.name, u64::from(one.is_up)));

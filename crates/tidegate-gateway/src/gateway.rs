@@ -225,6 +225,8 @@ fn share(config: GatewayConfig) -> Result<Shared, GatewayError> {
         pace,
         open: AtomicUsize::new(0),
         turned_away: AtomicU64::new(0),
+        accept_errors: AtomicU64::new(0),
+        bad_requests: AtomicU64::new(0),
         drain: Default::default(),
         end: Default::default(),
         tasks: Default::default(),

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use http::header::{self, HeaderValue};
@@ -92,6 +93,9 @@ async fn answer<G: Gate<Asked>>(
     let answered = route(place, watch, request, &mut line, &mut after).await;
     let mut response = answered.unwrap_or_else(|refused| {
         after.settle(place.worker.answers(), &refused.head());
+        if refused.status.is_client_error() && refused.status != StatusCode::NOT_FOUND {
+            place.worker.shared.bad_requests.fetch_add(1, Relaxed);
+        }
         let mut response = refused.respond();
         if refused.must_close && is_http1 {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -23,11 +23,13 @@ impl GatewayWatch {
 
     /// What there is to see now.
     pub fn stats(&self) -> GatewayStats {
-        let Shared { config, upstreams, open, turned_away, .. } = &*self.shared;
+        let Shared { config, upstreams, open, turned_away, accept_errors, bad_requests, .. } =
+            &*self.shared;
         let mut stats = GatewayStats::default();
         stats.connections = open.load(Relaxed) as u64;
-        stats.connections_max = config.connections_max as u64;
         stats.connections_refused = turned_away.load(Relaxed);
+        stats.accept_errors = accept_errors.load(Relaxed);
+        stats.bad_requests = bad_requests.load(Relaxed);
         stats.log_lines_lost = self.logs.as_ref().map_or(0, Logs::lost);
         for (upstream, told) in upstreams.iter().zip(&config.upstreams) {
             let each = upstream.addresses.iter().enumerate().map(|(at, address)| {

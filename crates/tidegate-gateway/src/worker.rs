@@ -41,6 +41,10 @@ pub(crate) struct Shared {
     pub(crate) open: AtomicUsize,
     /// Connections that found no room.
     pub(crate) turned_away: AtomicU64,
+    /// Times that the system had no room for another one.
+    pub(crate) accept_errors: AtomicU64,
+    /// Requests that were not understood.
+    pub(crate) bad_requests: AtomicU64,
     /// Nobody new is accepted from then on.
     pub(crate) drain: CancellationToken,
     /// Everything ends.
@@ -128,6 +132,7 @@ impl<G: Gate<Asked>> Worker<G> {
                 Ok((stream, peer)) => self.take(stream, peer),
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
+                    shared.accept_errors.fetch_add(1, Relaxed);
                     tracing::warn!(%error, "cannot accept");
                     tokio::time::sleep(NO_ROOM_PAUSE).await;
                 }

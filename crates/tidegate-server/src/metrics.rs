@@ -85,6 +85,16 @@ struct FrontEndCells {
     accept_errors: AtomicU64,
 }
 
+impl FrontEndCells {
+    /// Takes over what a gateway has counted by itself.
+    fn copy(&self, stats: &GatewayStats) {
+        self.connections.store(i64::try_from(stats.connections).unwrap_or(i64::MAX), Relaxed);
+        self.turned_away.store(stats.connections_refused, Relaxed);
+        self.bad_requests.store(stats.bad_requests, Relaxed);
+        self.accept_errors.store(stats.accept_errors, Relaxed);
+    }
+}
+
 impl Metrics {
     pub(crate) fn new(near_limit_ratio: f32, is_independent: bool) -> Self {
         Self {

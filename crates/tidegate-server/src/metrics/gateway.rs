@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::render::{Out, counters_by, gauge, gauges_by};
+use super::render::{Out, counter, counters_by, gauges_by};
 
 /// A gateway at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,10 +10,12 @@ use super::render::{Out, counters_by, gauge, gauges_by};
 pub struct GatewayStats {
     /// Client connections that are open.
     pub connections: u64,
-    /// How many there are at the most.
-    pub connections_max: u64,
-    /// Connections that were closed at once, since there were as many.
+    /// Connections that were closed at once, since there were too many.
     pub connections_refused: u64,
+    /// Times that the system had no room for another connection.
+    pub accept_errors: u64,
+    /// Requests that were not understood.
+    pub bad_requests: u64,
     /// Lines of the access log that found no room.
     pub log_lines_lost: u64,
     /// The servers behind it.
@@ -41,13 +43,8 @@ impl UpstreamStats {
 
 /// Writes the metrics of a gateway.
 pub(super) fn encode(stats: &GatewayStats, out: &mut Out<'_>) -> fmt::Result {
-    let help = "Client connections of the gateway that are open";
-    gauge(out, "tidegate_gateway_connections", help, stats.connections)?;
-    let help = "How many connections the gateway has at the most";
-    gauge(out, "tidegate_gateway_connections_max", help, stats.connections_max)?;
-    let help = "Requests and lines that the gateway had no room for, by what";
-    let lost = [("connections", stats.connections_refused), ("log_lines", stats.log_lines_lost)];
-    counters_by(out, "tidegate_gateway_no_room", help, "what", lost.into_iter())?;
+    let help = "Lines of the gateway's access log that found no room";
+    counter(out, "tidegate_gateway_log_lines_lost", help, stats.log_lines_lost)?;
     let help = "Servers behind the gateway that are asked: 1, or 0 while they are left out";
     let up = stats.upstreams.iter().map(|one| (&*one.name, u64::from(one.is_up)));
     gauges_by(out, "tidegate_gateway_upstream_up", help, "upstream", up)?;

@@ -27,6 +27,9 @@ impl Metrics {
         held: usize,
         gateway: Option<GatewayStats>,
     ) -> String {
+        if let Some(stats) = &gateway {
+            self.front_ends[FrontEnd::Gateway as usize].copy(stats);
+        }
         let mut registry = Registry::default();
         let table = self.table.load_full();
         let metrics = Arc::clone(self);
@@ -264,6 +267,12 @@ pub(super) fn gauges_by<'a>(
         family.encode_family(&labels)?.encode_gauge(&count)?;
     }
     Ok(())
+}
+
+/// A counter.
+pub(super) fn counter(out: &mut Out<'_>, name: &str, help: &str, count: u64) -> fmt::Result {
+    let mut metric = out.encode_descriptor(name, help, None, COUNTER)?;
+    metric.encode_counter::<NoLabelSet, _, u64>(&count, None)
 }
 
 /// A gauge.

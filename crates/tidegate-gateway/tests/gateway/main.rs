@@ -9,3 +9,4 @@ mod operation;
 mod secure;
 mod support;
 mod upgrades;
+mod worked_examples;

@@ -195,6 +195,34 @@ fn answers_say_what_a_request_has_cost() {
 }
 
 #[test]
+fn rules_say_which_outcomes_count() {
+    let upstream = Upstream::start("behind");
+    let rules = RULES
+        .replace(
+            "    descriptors: [ { login",
+            "    counted_statuses: [401]\n    descriptors: [ { login",
+        )
+        .replace(
+            "    descriptors: [ { ask",
+            "    cost_header: X-Cost\n    free_statuses: [5xx]\n    descriptors: [ { ask",
+        );
+    let (serving, _folder) = gateway(&upstream.url(), &rules, &["--free-statuses", "401"]);
+    for _ in 0..5 {
+        assert_eq!(status(&serving, "/login", ""), 200, "who gets in has not failed");
+    }
+    assert_eq!(status(&serving, "/login", "x-want: 401\r\n"), 401);
+    assert_eq!(status(&serving, "/login", ""), 200);
+    assert_eq!(status(&serving, "/login", "x-want: 401\r\n"), 401);
+    assert_eq!(status(&serving, "/login", ""), 429, "two have failed today");
+
+    let left = |headers: &str| remaining(&get(&serving, "/ask", headers).0);
+    assert_eq!(left("x-cost: 4\r\n"), 9);
+    assert_eq!(left("x-want: 500\r\n"), 5);
+    assert_eq!(left("x-want: 401\r\n"), 5, "what the settings say is for others");
+    assert_eq!(left(""), 4);
+}
+
+#[test]
 fn clients_are_told_as_the_settings_say() {
     let upstream = Upstream::start("behind");
     let body = Folder::new(&[("slow.txt", "slow down\n")]);
@@ -293,7 +321,7 @@ fn what_cannot_be_is_told_before_anything_is_served() {
         (&["--upstream", "http://a", "--route", "/x"], "`/x` names no upstream"),
         (&["--upstream", "http://a", "--route", "/x y"], "`y` is no upstream"),
         (&["--upstream", "http://a", "--route", "/x default body=big"], "is not a size"),
-        (&["--upstream", "http://a", "--free-statuses", "5xx"], "is not a list of statuses"),
+        (&["--upstream", "http://a", "--free-statuses", "6xx"], "is not a list of statuses"),
         (
             &["--upstream", "http://a", "--header-names", "limit=x"],
             "names a header that is not sent",

@@ -200,19 +200,26 @@ impl Answers {
         Asking::new(cost, if may_come_back { Keep::All } else { Keep::Needed })
     }
 
-    /// Brings what was counted to what the answer says of its cost. The answer may as well be the front
-    /// end's own, where it could not ask anybody.
+    /// Brings what was counted to what the answer says of its cost: where the rules say how, as they say.
+    /// The answer may as well be the front end's own, where it could not ask anybody.
     pub fn settle(&self, held: &mut Held, answer: &response::Parts) {
+        let status = answer.status.as_u16();
+        held.settle_each(|own| match own {
+            Some(own) => own.cost(status, |name| answer.headers.get(name)?.to_str().ok()),
+            None => self.cost_by(answer),
+        });
+    }
+
+    /// What a request has cost that the rules say nothing of; `None` if what was counted stays.
+    fn cost_by(&self, answer: &response::Parts) -> Option<u64> {
         let status = answer.status.as_u16();
         let is_free = self.free_statuses.iter().any(|statuses| statuses.contains(&status))
             || self.refunds.as_ref().is_some_and(|refunds| refunds(answer));
         if is_free {
-            return held.refund();
+            return Some(0);
         }
-        let cost = self.cost_header.as_ref().and_then(|name| answer.headers.get(name));
-        if let Some(cost) = cost.and_then(|cost| cost.to_str().ok()?.trim().parse().ok()) {
-            held.settle(cost);
-        }
+        let told = answer.headers.get(self.cost_header.as_ref()?)?;
+        told.to_str().ok()?.trim().parse().ok()
     }
 
     /// How an answer is told that was decided at a time.

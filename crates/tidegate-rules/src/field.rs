@@ -238,6 +238,9 @@ pub(crate) static HTTP: Shape = Shape {
         "match": Kind::Map(&MATCH), "everything", "", "Which requests.";
         "descriptors": Kind::TextMaps, "", "", "What they are counted by: maps of keys to values, with variables such as `${client_ip}`.";
         "cost": Kind::Number(0), "1", "", "What such a request costs.";
+        "cost_header": Kind::Text, "", "", "The header of the answer that tells what the request has cost: `cost` is taken first and settled at that. Gateway and layer only.";
+        "free_statuses": Kind::Texts, "[]", "", "Answers that give back what was counted: `404`, `500-599`, `5xx`. Gateway and layer only.";
+        "counted_statuses": Kind::Texts, "any", "", "Only such answers count, and all others give back: `[401]` counts failed logins. Not with `free_statuses`.";
         "on_missing": Kind::OneOf(&["skip", "deny"]), "skip", "", "When a variable has no value: leave the descriptor out, or refuse the request.";
         "final": Kind::Flag, "false", "", "Entries further down do not apply.";
     },

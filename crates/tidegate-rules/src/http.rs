@@ -17,6 +17,7 @@ mod read;
 mod render;
 mod request;
 mod route;
+mod settling;
 mod template;
 mod trie;
 
@@ -27,3 +28,4 @@ pub use self::mapped::{Mapped, MappedDescriptor};
 pub(crate) use self::read::read;
 pub use self::request::{HttpRequest, PlainRequest};
 pub use self::route::{RouteScratch, RouteTable};
+pub use self::settling::{Settling, parse_statuses};

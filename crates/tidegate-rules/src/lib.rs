@@ -28,7 +28,7 @@ pub use explain::{Candidate, End, Explanation, LimitAtEnd, Step};
 pub use flat::{FlatEntry, read_flat};
 pub use http::{
     HttpDescriptor, HttpExplained, HttpMismatch, HttpOutcome, HttpRequest, Mapped,
-    MappedDescriptor, PlainRequest, RouteScratch, RouteTable,
+    MappedDescriptor, PlainRequest, RouteScratch, RouteTable, Settling, parse_statuses,
 };
 pub use lyft::check_lyft;
 pub use matching::{Descriptor, Entry, Found, Met, Override, Reached, Way};

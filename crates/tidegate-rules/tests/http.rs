@@ -539,6 +539,27 @@ fn errors_of_a_match_are_placed_and_explained() {
 }
 
 #[test]
+fn errors_of_what_answers_change_are_placed_and_explained() {
+    let entry = |inside: &str| format!("  - descriptors: [ {{ v: a }} ]\n    {inside}\n");
+    for (inside, begins, hints) in [
+        (
+            "free_statuses: [404, 6xx]",
+            "4:20 http[0].free_statuses: `6xx` is not a status",
+            "`404`, `500-599` or `5xx`",
+        ),
+        ("counted_statuses: 401", "4:23 http[0].counted_statuses: error loading config file", ""),
+        (
+            "free_statuses: [404]\n    counted_statuses: [401]",
+            "5:5 http[0].counted_statuses: `free_statuses` and `counted_statuses` exclude each other",
+            "all that is not counted is free",
+        ),
+        ("cost_header: x cost", "4:18 http[0].cost_header: `x cost` is not the name of", ""),
+    ] {
+        assert_error(&entry(inside), begins, hints);
+    }
+}
+
+#[test]
 fn errors_of_descriptors_are_placed_and_explained() {
     let entry = |descriptors: &str| {
         format!("  - match: {{ path: \"/a/{{id}}\" }}\n    descriptors: {descriptors}\n")

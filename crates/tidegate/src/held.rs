@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "rules")]
+use tidegate_rules::Settling;
 use tidegate_store::{Answer, HeldPart, Holding, Item, Mode, Registered};
 
 use crate::admission::Keep;
@@ -31,6 +33,9 @@ pub(crate) struct Part {
     pub(crate) cost: u64,
     /// How long the limit holds the request back.
     pub(crate) delay: Duration,
+    /// What the answer changes of it, where the rules say so.
+    #[cfg(feature = "rules")]
+    pub(crate) settling: Option<Arc<Settling>>,
     pub(crate) held: HeldPart,
 }
 
@@ -69,7 +74,13 @@ impl Part {
             windows: item.windows,
             taken: *taken,
         };
-        Some(Self { cost, delay, held })
+        Some(Self {
+            cost,
+            delay,
+            #[cfg(feature = "rules")]
+            settling: None,
+            held,
+        })
     }
 
     pub(crate) fn is_permit(&self) -> bool {
@@ -90,6 +101,31 @@ impl Held {
             std::mem::take(&mut self.parts).into_iter().partition(Part::is_permit);
         self.parts = permits;
         self.give_back(counted, cost);
+    }
+
+    /// Brings what was counted to what the answer to the request says: `cost` is told what the rules say
+    /// of each part, if anything, and gives its real cost, or `None` if it stays as it is.
+    #[cfg(feature = "rules")]
+    pub fn settle_each(&mut self, cost: impl Fn(Option<&Settling>) -> Option<u64>) {
+        let (mut stays, mut settled) = (Vec::new(), Vec::new());
+        for part in std::mem::take(&mut self.parts) {
+            let real = match part.is_permit() {
+                true => None,
+                false => cost(part.settling.as_deref()),
+            };
+            match real {
+                Some(real) => settled.push((real, part)),
+                None => stays.push(part),
+            }
+        }
+        self.parts = stays;
+        while let Some((real, _)) = settled.first() {
+            let real = *real;
+            let (same, rest): (Vec<_>, Vec<_>) =
+                settled.into_iter().partition(|(cost, _)| *cost == real);
+            settled = rest;
+            self.give_back(same.into_iter().map(|(_, part)| part).collect(), real);
+        }
     }
 
     /// Gives back everything that was counted; permits stay held.

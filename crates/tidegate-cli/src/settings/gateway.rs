@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tidegate::headers::Field;
 use tidegate::parse_duration;
+use tidegate::rules::parse_statuses;
 use tidegate_gateway::{AccessLog, GatewayConfig, HealthCheck, LogTo, Route, Upstream};
 use tidegate_http::{Answers, Forwarding, RefusedBody};
 
@@ -143,15 +144,9 @@ impl Settings {
     fn free_statuses(&self) -> Result<Vec<RangeInclusive<u16>>, Failure> {
         let resolved = self.get("free_statuses");
         let one = |text: &String| {
-            let (first, last) = text.split_once('-').unwrap_or((text, text));
-            let status = |text: &str| {
-                let status = text.trim().parse::<u16>().ok();
-                status.filter(|status| (100..=599).contains(status))
-            };
-            match (status(first), status(last)) {
-                (Some(first), Some(last)) if first <= last => Ok(first..=last),
-                _ => Err(wrong(resolved, "is not a list of statuses").hint("`404`, `500-599`")),
-            }
+            parse_statuses(text).ok_or_else(|| {
+                wrong(resolved, "is not a list of statuses").hint("`404`, `500-599`, `5xx`")
+            })
         };
         resolved.values.iter().map(one).collect()
     }

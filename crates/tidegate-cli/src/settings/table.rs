@@ -220,7 +220,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     flag("exempt_preflight", "true", "The gateway lets CORS preflights through without asking"),
     one("cost_header", "NAME", "", "The header in which upstreams say what a request has cost"),
     one("reserve_cost", "COUNT", "1", "What a request is counted with until that is known"),
-    list("free_statuses", "STATUS", "Answers that give back what was counted: `404`, `500-599`"),
+    list(
+        "free_statuses",
+        "STATUS",
+        "Answers that give back what was counted, where the rules say nothing: `404`, `5xx`",
+    ),
     one("refused_status", "STATUS", "429", "The status of refusals by the gateway"),
     one("refused_body", "PATH", "", "A file with the body of refusals, instead of problem+json"),
     one("refused_body_type", "TYPE", "text/plain; charset=utf-8", "The media type of that file"),

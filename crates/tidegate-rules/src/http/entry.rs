@@ -1,8 +1,11 @@
 //! The entries of an `http` section, compiled.
 
+use std::sync::Arc;
+
 use super::pattern::PathPattern;
 use super::render::Asked;
 use super::request::HttpRequest;
+use super::settling::Settling;
 use super::template::{Template, Variable};
 use super::trie::Trie;
 use crate::glob;
@@ -31,6 +34,8 @@ pub(crate) struct HttpEntry {
     pub(crate) conditions: Conditions,
     pub(crate) descriptors: Box<[DescriptorTemplate]>,
     pub(crate) cost: Option<u32>,
+    /// What answers change of it.
+    pub(crate) settling: Option<Arc<Settling>>,
     /// Refuse a request that lacks a variable, instead of leaving the descriptor out.
     pub(crate) denies_missing: bool,
     /// No entry after this one applies.

@@ -158,7 +158,7 @@ fn apply<R: HttpRequest + ?Sized>(entry: &HttpEntry, asked: &mut Asked<'_, R>) -
     let mut descriptors = Vec::with_capacity(entry.descriptors.len());
     for template in &entry.descriptors {
         let mut made = Made::default();
-        if let Err(missing) = made.add(template, entry.cost, asked) {
+        if let Err(missing) = made.add(template, entry, asked) {
             let (variable, is_denied) = (missing.to_string(), entry.denies_missing);
             descriptors.push(HttpDescriptor::Missing { variable, is_denied });
             if is_denied {

@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 use std::ops::Range;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::entry::{DescriptorTemplate, HttpEntry};
 use super::render::{Asked, Scratch};
 use super::request::HttpRequest;
+use super::settling::Settling;
 use super::template::Variable;
 use crate::matching::{Descriptor, Entry};
 use crate::rule::Origin;
@@ -42,6 +44,7 @@ struct Span {
 struct Group {
     entries: Range<usize>,
     cost: Option<u64>,
+    settling: Option<Arc<Settling>>,
     origin: Origin,
 }
 
@@ -107,6 +110,11 @@ impl<'m> MappedDescriptor<'m> {
     /// The cost, if the entry of the rules gives one.
     pub fn cost(self) -> Option<u64> {
         self.group.cost
+    }
+
+    /// What the answer changes of what the descriptor is counted with, if anything.
+    pub fn settling(self) -> Option<&'m Arc<Settling>> {
+        self.group.settling.as_ref()
     }
 
     /// Where the descriptor was written.
@@ -208,7 +216,7 @@ impl Made {
         asked: &mut Asked<'_, R>,
     ) -> Result<(), Denied> {
         for template in &entry.descriptors {
-            if self.add(template, entry.cost, asked).is_err() && entry.denies_missing {
+            if self.add(template, entry, asked).is_err() && entry.denies_missing {
                 return Err(Denied);
             }
         }
@@ -219,16 +227,16 @@ impl Made {
     pub(crate) fn add<'e, R: HttpRequest + ?Sized>(
         &mut self,
         template: &'e DescriptorTemplate,
-        cost: Option<u32>,
+        entry: &HttpEntry,
         asked: &mut Asked<'_, R>,
     ) -> Result<(), &'e Variable> {
         for tier in 0..asked.tiers(template.tiers) {
             let (text, first) = (self.text.len(), self.entries.len());
-            for entry in &template.entries {
+            for part in &template.entries {
                 let start = self.text.len();
-                self.text.push_str(&entry.key);
+                self.text.push_str(&part.key);
                 let middle = self.text.len();
-                match entry.value.render(asked, tier, &mut self.text) {
+                match part.value.render(asked, tier, &mut self.text) {
                     Ok(address) => {
                         let end = self.text.len();
                         self.entries.push(Span { start, middle, end, address });
@@ -240,8 +248,12 @@ impl Made {
                     }
                 }
             }
-            let (entries, cost) = (first..self.entries.len(), cost.map(u64::from));
-            self.descriptors.push(Group { entries, cost, origin: template.origin });
+            self.descriptors.push(Group {
+                entries: first..self.entries.len(),
+                cost: entry.cost.map(u64::from),
+                settling: entry.settling.clone(),
+                origin: template.origin,
+            });
         }
         Ok(())
     }

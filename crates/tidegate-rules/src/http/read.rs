@@ -2,10 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use super::entry::{Conditions, DescriptorTemplate, EntryTemplate, HttpEntry};
 use super::pattern::{PathPattern, Wrong};
 use super::request::is_token;
+use super::settling::{Settling, Statuses, parse_statuses};
 use super::template::Template;
 use crate::diagnostic::{At, Path, list, nearest};
 use crate::field::{HTTP, MATCH};
@@ -50,9 +53,70 @@ fn read_entry<'t>(
     let is_final = reader.flag(&fields, "final").unwrap_or(false);
     let descriptors = read_descriptors(reader, &fields, is_final, &segments);
     let cost = reader.number(&fields, &HTTP, "cost");
+    let settling = read_settling(reader, &fields);
     let denies_missing = reader.word(&fields, &HTTP, "on_missing") == Some("deny");
     let origin = reader.origin(node.place);
-    Some(HttpEntry { origin, position, conditions, descriptors, cost, denies_missing, is_final })
+    Some(HttpEntry {
+        origin,
+        position,
+        conditions,
+        descriptors,
+        cost,
+        settling,
+        denies_missing,
+        is_final,
+    })
+}
+
+/// What answers change of what was counted, if anything.
+fn read_settling<'t>(
+    reader: &mut Reader<'_, 't>,
+    fields: &Fields<'_, 't>,
+) -> Option<Arc<Settling>> {
+    let cost_header = reader.text(fields, "cost_header").and_then(|name| match is_token(name) {
+        true => Some(name.to_ascii_lowercase().into()),
+        false => {
+            let wrong = Wrong::new(format!("`{name}` is not the name of a header"));
+            report_field(reader, fields, "cost_header", name, wrong);
+            None
+        }
+    });
+    let free = read_statuses(reader, fields, "free_statuses");
+    let counted = read_statuses(reader, fields, "counted_statuses");
+    let statuses = match (free, counted) {
+        (Some(_), Some(_)) => {
+            let path = fields.path.key("counted_statuses");
+            let at = At::new(fields.place_of("counted_statuses"), &path)
+                .hint("all that is not counted is free");
+            reader.error(at, "`free_statuses` and `counted_statuses` exclude each other");
+            None
+        }
+        (Some(free), None) => Some(Statuses::Free(free)),
+        (None, Some(counted)) => Some(Statuses::Counted(counted)),
+        (None, None) => None,
+    };
+    let settling = Settling { cost_header, statuses };
+    (settling != Settling::default()).then(|| Arc::new(settling))
+}
+
+fn read_statuses<'t>(
+    reader: &mut Reader<'_, 't>,
+    fields: &Fields<'_, 't>,
+    name: &str,
+) -> Option<Box<[RangeInclusive<u16>]>> {
+    let texts = reader.texts(fields, name);
+    let mut statuses = Vec::with_capacity(texts.len());
+    for text in texts {
+        match parse_statuses(text) {
+            Some(range) => statuses.push(range),
+            None => {
+                let wrong = Wrong::new(format!("`{text}` is not a status"))
+                    .hint("`404`, `500-599` or `5xx`");
+                report_field(reader, fields, name, text, wrong);
+            }
+        }
+    }
+    (!statuses.is_empty()).then(|| statuses.into())
 }
 
 fn find_segment(path: Option<&PathPattern>, name: &str) -> Result<usize, Wrong> {

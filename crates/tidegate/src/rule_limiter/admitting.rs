@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::{Decision, Source, Timestamp};
-use tidegate_rules::{Found, HttpRequest, Mapped};
+use tidegate_rules::{Found, HttpRequest, Mapped, Settling};
 use tidegate_store::{Answer, Holding, Mode, OnError, Op, Outcome, Store};
 
 use super::engine::apply;
@@ -28,7 +28,7 @@ impl<S: Store + 'static, C: Clock> RuleLimiter<S, C> {
     /// `on_store_error` says, `local` being yes.
     pub async fn admit(&self, query: &Query<'_>, keep: Keep) -> Admission {
         let now = self.shared.clock.now();
-        admit(&self.shared, &self.shared.armed.load(), query, now, keep).await
+        admit(&self.shared, &self.shared.armed.load(), query, now, Keeping::of(keep)).await
     }
 
     /// [`admit`](Self::admit) for an HTTP request, which the `http` section of the rules turns into
@@ -49,12 +49,37 @@ impl<S: Store + 'static, C: Clock> RuleLimiter<S, C> {
         let entries = mapped.entries();
         let descriptors = mapped.grouped(&entries);
         let query = Query { descriptors: &descriptors, ..*query };
-        admit(&self.shared, &armed, &query, now, keep).await
+        let keeping = Keeping { keep, mapped: Some(mapped) };
+        admit(&self.shared, &armed, &query, now, keeping).await
     }
 
     /// How many requests wait for their turn now.
     pub fn held(&self) -> usize {
         self.shared.room.len()
+    }
+}
+
+/// What of a request's takings may come back, and what the rules say of that.
+#[derive(Clone, Copy)]
+struct Keeping<'a> {
+    keep: Keep,
+    mapped: Option<&'a Mapped>,
+}
+
+impl<'a> Keeping<'a> {
+    fn of(keep: Keep) -> Self {
+        Self { keep, mapped: None }
+    }
+
+    /// What the answer changes of what a descriptor is counted with.
+    fn settling(&self, descriptor: u32) -> Option<&'a Arc<Settling>> {
+        self.mapped?.descriptors().nth(descriptor as usize)?.settling()
+    }
+
+    /// Whether nothing comes back but what has to.
+    fn is_only_needed(&self) -> bool {
+        let settles = |mapped: &Mapped| mapped.descriptors().any(|it| it.settling().is_some());
+        self.keep == Keep::Needed && !self.mapped.is_some_and(settles)
     }
 }
 
@@ -69,15 +94,15 @@ async fn admit<S: Store + 'static, C: Clock>(
     armed: &Arc<Armed>,
     query: &Query<'_>,
     now: Timestamp,
-    keep: Keep,
+    keeping: Keeping<'_>,
 ) -> Admission {
     if !shared.exceptions.may_be_any(now) {
-        return admit_by_rules(shared, armed, query, now, keep).await;
+        return admit_by_rules(shared, armed, query, now, keeping).await;
     }
     let excepting = shared.exceptions.apply(query, now);
     let query = Query { descriptors: &excepting.descriptors, ..*query };
     if excepting.blocked.is_empty() {
-        return admit_by_rules(shared, armed, &query, now, keep).await;
+        return admit_by_rules(shared, armed, &query, now, keeping).await;
     }
     let way = ByWaiting(&shared.store);
     let verdict = match shared.ask_rules(&way, armed, Op::Peek, &query, now, Wanted::All).await {
@@ -92,12 +117,12 @@ async fn admit_by_rules<S: Store + 'static, C: Clock>(
     armed: &Arc<Armed>,
     query: &Query<'_>,
     now: Timestamp,
-    keep: Keep,
+    keeping: Keeping<'_>,
 ) -> Admission {
     let way = ByWaiting(&shared.store);
     let mut found = Found::new();
     armed.rules.find(query.domain, query.descriptors, &mut found);
-    if keep == Keep::Needed
+    if keeping.is_only_needed()
         && let Some(met) = only_limit(shared.modes, Op::Check, query, &found)
         && !shapes(&met.rule.limit)
     {
@@ -110,7 +135,7 @@ async fn admit_by_rules<S: Store + 'static, C: Clock>(
     let outcomes = apply(&way, &plan, Op::Check, &mut answers, now).await;
     let outcomes = outcomes.unwrap_or_else(|_| plan.answer_without_store(&mut answers));
     let verdict = plan.conclude(&outcomes, &answers, &found, armed, query, now);
-    let parts = plan.kept(armed, &overrides, &answers, query, keep, verdict.allowed);
+    let parts = plan.kept(armed, &overrides, &answers, query, keeping, verdict.allowed);
     if parts.is_empty() {
         return Admission::new(verdict);
     }
@@ -162,10 +187,10 @@ impl Plan<'_> {
         overrides: &Handles,
         answers: &[Answer],
         query: &Query<'_>,
-        keep: Keep,
+        keeping: Keeping<'_>,
         allowed: bool,
     ) -> Vec<Part> {
-        let keep = kept(keep, &self.items, answers);
+        let keep = kept(keeping.keep, &self.items, answers);
         let asked = self.items.iter().zip(&self.by).zip(answers);
         let parts = asked.filter_map(|((item, (descriptor, by)), answer)| {
             let own = query.descriptors.get(*descriptor as usize).and_then(|it| it.cost);
@@ -179,7 +204,10 @@ impl Plan<'_> {
                 By::Override(_) => overrides.get(*descriptor as usize)?.as_ref()?,
                 By::Limit(_) | By::Block => return None,
             };
-            let part = Part::of(item, handle, answer, cost, keep)?;
+            let settling = keeping.settling(*descriptor);
+            let keep = if settling.is_some() { Keep::All } else { keep };
+            let mut part = Part::of(item, handle, answer, cost, keep)?;
+            part.settling = settling.cloned();
             (allowed || part.is_permit()).then_some(part)
         });
         parts.collect()

@@ -7,5 +7,6 @@ mod limiting;
 mod malformed;
 mod operation;
 mod secure;
+mod stores;
 mod support;
 mod upgrades;

@@ -287,10 +287,12 @@ mod tests {
 
     #[test]
     fn what_an_answer_costs_is_said_by_its_status_and_its_header() {
-        let mut answers = Answers::default();
-        answers.cost = 10;
-        answers.cost_header = Some(HeaderName::from_static("x-cost"));
-        answers.free_statuses = vec![404..=404, 500..=599];
+        let mut answers = Answers {
+            cost: 10,
+            cost_header: Some(HeaderName::from_static("x-cost")),
+            free_statuses: vec![404..=404, 500..=599],
+            ..Answers::default()
+        };
         answers.refund_if(|answer| answer.headers.contains_key("x-free"));
         for (status, header, left) in [
             (200, ("x-cost", "3"), 97),

@@ -14,7 +14,7 @@ use crate::support::*;
 
 type Limiter = RuleLimiter<MemoryStore, ManualClock>;
 
-fn rules(text: &str) -> Rules {
+pub(crate) fn rules(text: &str) -> Rules {
     let loaded = Rules::load(&[File { name: "api.yaml", text }], &Options::default());
     loaded.rules.unwrap_or_else(|| panic!("{}", loaded.report))
 }

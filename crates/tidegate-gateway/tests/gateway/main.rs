@@ -7,6 +7,7 @@ mod limiting;
 mod malformed;
 mod operation;
 mod secure;
+mod stores;
 mod support;
 mod upgrades;
 mod worked_examples;

@@ -3,7 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
-use tidegate_gateway::GatewayConfig;
+use tidegate::{Limit, Limiter};
+use tidegate_gateway::{Gateway, GatewayConfig, KeyGate, key};
 
 use crate::support::*;
 
@@ -55,6 +56,21 @@ fn a_websocket_goes_through() {
     }
     drop(stream);
     until("the connection is over", || gateway.connections() == 0);
+}
+
+#[test]
+fn a_tunnel_holds_its_permit_until_it_is_over() {
+    let upstream = tunnel_echo();
+    let limiter = Limiter::new(Limit::concurrency(1)).unwrap();
+    let gate = KeyGate::new(limiter.clone(), key::everybody());
+    let gateway = Gateway::start(GatewayConfig::to(upstream.url()), gate).unwrap();
+    let mut stream = connect(&gateway);
+    stream.write_all(UPGRADE.as_bytes()).unwrap();
+    assert_eq!(status(&read_head(&mut stream).unwrap()), "101");
+    stream.read_exact(&mut [0; 5]).unwrap();
+    assert_eq!(status(&curl(&["-i", &url(&gateway, "/")])), "429");
+    drop(stream);
+    until("the permit is back", || limiter.peek(&()).remaining == 1);
 }
 
 #[test]

@@ -254,13 +254,12 @@ async fn decide<G: Gate<Asked>>(
         return Said::Go(None);
     }
     let asking = answers.asking(asked);
-    let (said, turn) = match gate.admit_at_once(asked, asking) {
-        Some(mut admission) => judge(answers, &mut admission, asked, line, after),
+    // An admission is large: none is there while somebody is waited for.
+    let mut judge = |mut admission: Admission| judge(answers, &mut admission, asked, line, after);
+    let (said, turn) = match gate.admit_at_once(asked, asking).map(&mut judge) {
+        Some(judged) => judged,
         // Who waits does so in a box: most connections never need the room.
-        None => {
-            let mut admission = Box::pin(gate.admit(asked, asking)).await;
-            judge(answers, &mut admission, asked, line, after)
-        }
+        None => judge(Box::pin(gate.admit(asked, asking)).await),
     };
     if let Some(turn) = turn {
         after.held = Some(turn.await);
@@ -352,5 +351,24 @@ fn add_via(headers: &mut http::HeaderMap, via: &HeaderValue) {
         fields::join(headers, header::VIA, via);
     } else {
         headers.insert(header::VIA, via.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_http::{Open, RuleGate};
+    use tidegate_store_redis::RedisStore;
+
+    /// How many bytes an answer in the making takes.
+    fn room<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn connections_have_no_room_for_what_few_wait_for() {
+        let open = room(answer_http1::<Open>);
+        assert_eq!(room(answer_http1::<RuleGate>), open);
+        assert_eq!(room(answer_http1::<RuleGate<RedisStore>>), open);
     }
 }

@@ -19,6 +19,9 @@ const IN_FLIGHT: usize = 32;
 /// More than that can wait.
 const QUEUE: usize = 100;
 
+/// What opening the ways to the upstream takes.
+const OPENING: Duration = Duration::from_millis(100);
+
 /// What a client's first requests are apart, so that it is certain which was first.
 const APART: Duration = Duration::from_millis(2);
 
@@ -98,8 +101,11 @@ async fn answer(mut stream: TcpStream, noted: Arc<Mutex<Vec<Arrival>>>) {
                 noted.push(Arrival { key, number, at: now });
                 number.to_string()
             }
-            // One that only opens the way.
-            None => String::new(),
+            // One that only opens the way: it takes so long that others have to find their own.
+            None => {
+                tokio::time::sleep(OPENING).await;
+                String::new()
+            }
         };
         buffer.clear();
         let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
@@ -250,11 +256,18 @@ fn measure(name: &str, child: &Child, upstream: &Upstream, load: Load, lasting: 
 
 /// Keeps so many requests of each key under way, for a while; then waits for the last ones.
 async fn ask_all(address: &str, keys: usize, lasting: Duration) -> Seen {
-    let mut conns = Vec::new();
+    // Connecting would let a request fall behind those that need not.
+    let mut opening = Vec::new();
     for place in 0..IN_FLIGHT * keys {
         let mut conn = Conn::open(address).await;
-        conn.ask(&get("/")).await;
-        conns.push((place % keys, conn));
+        opening.push(tokio::spawn(async move {
+            conn.ask(&get("/")).await;
+            (place % keys, conn)
+        }));
+    }
+    let mut conns = Vec::new();
+    for conn in opening {
+        conns.push(conn.await.expect("a way that opens"));
     }
     let next: Vec<_> = (0..keys).map(|_| Arc::new(AtomicU64::new(0))).collect();
     let ends = Instant::now() + lasting;

@@ -1,5 +1,6 @@
 //! What is admitted of a client that asks without a pause, beside what was configured.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::Plan;
@@ -163,15 +164,15 @@ struct Counted {
 
 fn print(limit: Limit, way: Way, answers: &Answers) {
     let counted = match way {
-        _ if answers.refused.is_empty() => None,
         Way::Window => count_windows(limit, answers),
         _ => count_earned(limit, way, answers),
     };
     let (name, way, offered) = (limit.name(), way.name(), answers.offered_per_second());
     match counted {
         None => println!(
-            "| {name} | {way} | {offered:.0} | {} | all of it | not reached |",
-            answers.admitted.len()
+            "| {name} | {way} | {offered:.0} | {} in {:.3} s | - | too little was offered |",
+            answers.admitted.len(),
+            answers.lasted.as_secs_f64(),
         ),
         Some(Counted { text, per_second }) => {
             let error = (per_second / limit.per_second() - 1.0) * 100.0;
@@ -181,28 +182,40 @@ fn print(limit: Limit, way: Way, answers: &Answers) {
     }
 }
 
-/// A bucket is full when the first request comes, and earns from then on: what was admitted until
-/// the last admission, less what was there at first, was earned between the two. nginx keeps
+/// A bucket is full when the first request comes, and earns from then on. It is empty when it
+/// refuses: what was admitted until then, less what was there at first, was earned since. nginx has
 /// nothing in advance but the one request.
 fn count_earned(limit: Limit, way: Way, answers: &Answers) -> Option<Counted> {
     let burst = if way == Way::Nginx { 1 } else { limit.requests() as usize };
-    let earned = answers.admitted.len().checked_sub(burst)?;
-    let lasted = (*answers.admitted.last()? - *answers.admitted.first()?).as_secs_f64();
+    let empty = answers.refused.last()?;
+    let until = answers.admitted.partition_point(|time| time <= empty);
+    let earned = until.checked_sub(burst).filter(|earned| *earned > 0)?;
+    let lasted = (answers.admitted[until - 1] - answers.admitted[0]).as_secs_f64();
     let text = format!("{earned} in {lasted:.3} s, after {burst} at first");
     Some(Counted { text, per_second: earned as f64 / lasted })
 }
 
-/// Windows begin at whole multiples of their length since 1970; those that were seen from end to
-/// end are counted, or all of them if that is none.
+/// Windows begin at whole multiples of their length since 1970. Those are counted that were seen
+/// from end to end, or all if that is none; and of them those that still refused towards their end,
+/// for others were not offered enough.
 fn count_windows(limit: Limit, answers: &Answers) -> Option<Counted> {
-    let window = |time: Duration| answers.wall(time).as_nanos() / limit.per.as_nanos();
+    let length = limit.per.as_nanos();
+    let since_1970 = |time: Duration| answers.wall(time).as_nanos();
+    let window = |time: Duration| since_1970(time) / length;
     let (first, last) = (window(Duration::ZERO), window(answers.lasted));
-    let (whole, kind) = match last - first {
-        0 | 1 => (first..=last, "windows that were touched"),
+    let (seen, kind) = match last - first {
+        0 | 1 => (first..=last, "windows, not seen from end to end"),
         _ => (first + 1..=last - 1, "whole windows"),
     };
-    let count = answers.admitted.iter().filter(|time| whole.contains(&window(**time))).count();
-    let windows = (whole.end() - whole.start() + 1) as f64;
-    let text = format!("{count} in {windows:.0} {kind}");
-    Some(Counted { text, per_second: count as f64 / windows / limit.per.as_secs_f64() })
+    let is_late = |time: &Duration| since_1970(*time) % length > length / 2;
+    let refused: HashSet<u128> =
+        answers.refused.iter().copied().filter(is_late).map(window).collect();
+    let full: HashSet<u128> = seen.filter(|window| refused.contains(window)).collect();
+    if full.is_empty() {
+        return None;
+    }
+    let count = answers.admitted.iter().filter(|time| full.contains(&window(**time))).count();
+    let text = format!("{count} in {} {kind}", full.len());
+    let per_second = count as f64 / full.len() as f64 / limit.per.as_secs_f64();
+    Some(Counted { text, per_second })
 }

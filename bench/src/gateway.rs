@@ -1,152 +1,155 @@
-//! The gateway as a reverse proxy beside nginx: CPU per request of each, in one run.
+//! The gateway as users run it, beside nginx, haproxy and a bare proxy of hyper, in one run.
 //!
-//! wrk with 64 connections asks for answers of 1 KB from an nginx that only answers. Each proxy is
-//! a process of its own with as many workers; they take turns within each round. Build with
-//! `--profile lto`, as a gateway is to be built.
+//! ```console
+//! $ cargo run --profile lto -p tidegate-bench -- gateway            # everything, below 8 minutes
+//! $ cargo run --profile lto -p tidegate-bench -- gateway cost       # a part, see PARTS
+//! $ cargo run -p tidegate-bench -- gateway --smoke                  # whether it all works, seconds
+//! ```
+//!
+//! Everything is a process of its own on loopback. CPU time is that of the proxy alone, with its
+//! threads and workers, as the scheduler counts it.
 
-use std::process::Command;
+mod bare;
+mod client;
+mod cost;
+mod delay;
+mod keys;
+mod rates;
+mod servers;
+mod spread;
+mod usage;
+mod wrk;
+
+use std::time::{Duration, Instant};
 
 use tidegate::RuleLimiter;
 use tidegate::rules::{File, Options, Rules};
-use tidegate_gateway::{Gateway, GatewayConfig, Open, RuleGate};
+use tidegate_gateway::{Gateway, GatewayConfig, Limits};
 
-use crate::service::child::Child;
-use crate::service::{Length, Measured, Row, print};
+use self::servers::{Case, Setting};
+use self::usage::Others;
+use crate::service::Length;
 
-const CONNECTIONS: &str = "64";
+/// Seconds that wrk loads one of them before it is another's turn.
+const ONE_RUN: usize = 1;
 
-/// What is measured: the name, our server, and what nginx does.
-const CASES: [(&str, &str, &str); 3] = [
-    ("no limit", "gateway-open", ""),
-    ("a limit that admits", "gateway-allow", "limit_req zone=allow burst=1000000 nodelay;"),
-    ("a limit that refuses", "gateway-refuse", "limit_req zone=refuse;"),
+/// A piece of the whole.
+struct Part {
+    name: &'static str,
+    measure: fn(&Plan),
+    /// What it takes at most.
+    seconds: u64,
+}
+
+const PARTS: [Part; 5] = [
+    Part { name: "cost", measure: cost::run, seconds: 212 },
+    Part { name: "limits", measure: cost::limits, seconds: 38 },
+    Part { name: "keys", measure: keys::run, seconds: 95 },
+    Part { name: "rates", measure: rates::run, seconds: 102 },
+    Part { name: "delay", measure: delay::run, seconds: 28 },
 ];
 
-/// Measures and prints the tables.
-pub(crate) fn run(length: Length, threads: usize) {
-    let body = "x".repeat(1024);
-    let upstream = Child::nginx(|address| {
-        format!("server {{ listen {address}; location / {{ return 200 \"{body}\"; }} }}")
-    });
-    let upstream = &upstream;
-    let ours = |server: &str| {
-        let server = format!("{server}:{threads}");
-        Child::serve_with(&[&server, &format!("http://{}", upstream.address)])
+/// How much is measured.
+struct Plan {
+    settings: &'static [Setting],
+    cases: &'static [Case],
+    rounds: usize,
+    limits_settings: &'static [Setting],
+    limits_rounds: usize,
+    keys: u64,
+    /// A minute has to pass for one request a minute; of nginx, 62.5 seconds.
+    slow_rates: Option<Duration>,
+    fast_rates: usize,
+    fast_rates_for: Duration,
+    delays: usize,
+    delay_for: Duration,
+}
+
+impl Plan {
+    const FULL: Self = Self {
+        settings: &[Setting::ONE_CORE, Setting::ONE_THREAD, Setting::TWO_THREADS],
+        cases: &Case::ALL,
+        rounds: 6,
+        limits_settings: &[Setting::ONE_CORE, Setting::ONE_THREAD],
+        limits_rounds: 8,
+        keys: 1_000_000,
+        slow_rates: Some(Duration::from_secs(63)),
+        fast_rates: 4,
+        fast_rates_for: Duration::from_secs(3),
+        delays: 5,
+        delay_for: Duration::from_secs(2),
     };
-    let mut servers = Vec::new();
-    for (case, server, limit) in CASES {
-        servers.push((
-            case,
-            "nginx",
-            Child::nginx(|address| proxy(address, &upstream.address, limit)),
-        ));
-        servers.push((case, "tidegate", ours(server)));
+    const SMOKE: Self = Self {
+        settings: &[Setting::ONE_THREAD],
+        cases: &[Case::Refused],
+        rounds: 1,
+        limits_settings: &[Setting::ONE_CORE],
+        limits_rounds: 1,
+        keys: 2_000,
+        slow_rates: None,
+        fast_rates: 1,
+        fast_rates_for: Duration::from_millis(500),
+        delays: 1,
+        delay_for: Duration::from_millis(300),
+    };
+}
+
+/// Measures all of it, or one part, and prints the tables.
+pub(crate) fn run(length: Length, part: Option<&str>) {
+    let plan = if length == Length::Full { Plan::FULL } else { Plan::SMOKE };
+    let is_wanted = |it: &&Part| part.is_none_or(|part| part == it.name);
+    let parts: Vec<&Part> = PARTS.iter().filter(is_wanted).collect();
+    assert!(!parts.is_empty(), "there is no such part: {part:?}");
+    if length == Length::Full {
+        let seconds: u64 = parts.iter().map(|part| part.seconds).sum();
+        eprintln!("this takes {seconds} seconds at most, once everything is built");
     }
-    let mut rows: Vec<Row> = servers
-        .iter()
-        .map(|(case, name, _)| Row { name: format!("{name}, {case}"), rounds: Vec::new() })
-        .collect();
-    for round in 0..length.rounds() {
-        // Whoever comes first in one round comes second in the next.
-        for pair in 0..servers.len() / 2 {
-            for step in 0..2 {
-                let at = 2 * pair + (round + step) % 2;
-                let measured = load(length, &servers[at].2);
-                rows[at].rounds.push(measured);
-            }
-        }
-    }
-    for pair in rows.chunks(2) {
-        print(
-            &format!("{} ({threads} workers)", pair[0].name.replace("nginx, ", "Proxy with ")),
-            pair,
+    println!("\n## The gateway\n\n{}", machine());
+    servers::prepare();
+    for Part { name, measure, .. } in parts {
+        let (before, began) = (Others::now(), Instant::now());
+        measure(&plan);
+        println!(
+            "\n`{name}` took {:.0} s; other processes took {:.0} % of the machine meanwhile.",
+            began.elapsed().as_secs_f64(),
+            Others::now().share_since(&before) * 100.0
         );
     }
-    let ours: Vec<Row> = rows.into_iter().filter(|row| row.name.starts_with("tidegate")).collect();
-    print("tidegate alone", &ours);
 }
 
-fn proxy(address: &str, upstream: &str, limit: &str) -> String {
-    format!(
-        "limit_req_zone $binary_remote_addr zone=allow:1m rate=1000000r/s;\n\
-         limit_req_zone $binary_remote_addr zone=refuse:1m rate=1r/s;\n\
-         limit_req_status 429;\n\
-         upstream up {{ server {upstream}; keepalive 128; keepalive_requests 1000000000; }}\n\
-         server {{ listen {address}; location / {{ {limit}\n\
-         proxy_pass http://up; proxy_http_version 1.1; proxy_set_header Connection \"\";\n\
-         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n\
-         proxy_set_header Host $host; add_header Via \"1.1 nginx\"; }} }}"
-    )
-}
-
-/// Lets wrk send requests for a while.
-fn load(length: Length, child: &Child) -> Measured {
-    let seconds = if length == Length::Full { "2" } else { "1" };
-    let cpu = child.cpu_seconds();
-    let output = Command::new("wrk")
-        .args(["-t1", "-c", CONNECTIONS, "-d", seconds, "--latency"])
-        .arg(format!("http://{}/", child.address))
-        .output()
-        .expect("wrk is installed");
-    let cpu = child.cpu_seconds() - cpu;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let requests: f64 = number(&text, " requests in").expect("a count of requests");
-    let per_second = after(&text, "Requests/sec:").and_then(|it| it.parse().ok());
-    Measured {
-        cpu_us: cpu * 1e6 / requests,
-        per_second: per_second.unwrap_or(0.0),
-        p50_us: after(&text, "50%").map_or(0.0, micros),
-        p99_us: after(&text, "99%").map_or(0.0, micros),
-    }
-}
-
-/// The number before a text.
-fn number(text: &str, behind: &str) -> Option<f64> {
-    let (before, _) = text.split_once(behind)?;
-    before.rsplit(char::is_whitespace).next()?.parse().ok()
-}
-
-/// The word after a text.
-fn after<'t>(text: &'t str, before: &str) -> Option<&'t str> {
-    text.split_once(before)?.1.split_whitespace().next()
-}
-
-fn micros(text: &str) -> f64 {
-    let unit = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
-    let number: f64 = text[..unit].parse().unwrap_or(0.0);
-    match &text[unit..] {
-        "us" => number,
-        "ms" => number * 1e3,
-        _ => number * 1e6,
-    }
+/// Where and with what it is measured.
+fn machine() -> String {
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let versions = [("nginx", "-v"), ("haproxy", "-v"), ("wrk", "-v")].map(|(program, flag)| {
+        servers::version(program, flag).unwrap_or_else(|| format!("no {program}"))
+    });
+    format!("{cores} cores, {}; {}.", model.unwrap_or("unknown"), versions.join("; "))
 }
 
 /// Serves until the process is killed. The server is a name and a number of threads.
-pub(crate) fn serve(server: &str, upstream: &str) {
+pub(crate) fn serve(server: &str, upstream: &str, rules: Option<&str>) {
     let (server, threads) = server.split_once(':').unwrap_or((server, "1"));
-    let mut config = GatewayConfig::to(upstream);
-    config.threads = threads.parse().expect("a number of threads");
-    let gateway = match server {
-        "gateway-open" => Gateway::start(config, Open),
-        "gateway-allow" => Gateway::start(config, limits(4_000_000_000)),
-        "gateway-refuse" => Gateway::start(config, limits(1)),
+    let threads = threads.parse().expect("a number of threads");
+    match (server, rules) {
+        ("bare", None) => bare::serve(threads, upstream),
+        ("gateway", Some(rules)) => serve_gateway(threads, upstream, rules),
         _ => panic!("there is no server {server}"),
-    };
-    let gateway = gateway.expect("a free port");
+    }
+}
+
+/// The gateway of this program, which stands in as long as `tidegate serve` has none.
+fn serve_gateway(threads: usize, upstream: &str, rules: &str) {
+    let text = std::fs::read_to_string(rules).expect("the rules");
+    let loaded = Rules::load(&[File { name: rules, text: &text }], &Options::default());
+    let rules = loaded.rules.expect("good rules");
+    let limits = Limits::new(RuleLimiter::new(rules).expect("rules that can be enforced"), "bench");
+    let mut config = GatewayConfig::to(upstream);
+    config.threads = threads;
+    let gateway = Gateway::start(config, limits).expect("a free port");
     println!("{}", gateway.address());
     loop {
         std::thread::park();
     }
-}
-
-fn limits(per_hour: u32) -> RuleGate {
-    let text = format!(
-        "domain: bench\n\
-         http: [ {{ match: {{ path: \"/**\" }}, descriptors: [ {{ ip: \"${{client_ip}}\" }} ] }} ]\n\
-         descriptors:\n  - {{ key: ip, rate_limit: {{ requests_per_unit: {per_hour}, unit: hour, \
-         algorithm: token_bucket }} }}\n"
-    );
-    let loaded = Rules::load(&[File { name: "bench.yaml", text: &text }], &Options::default());
-    let rules = loaded.rules.expect("good rules");
-    RuleGate::new(RuleLimiter::new(rules).expect("rules that can be enforced"), "bench")
 }

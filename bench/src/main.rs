@@ -25,7 +25,7 @@ fn main() {
             matching::run(1, 1_000);
             service::run(service::Length::Smoke, &service::Part::ALL);
             fleet::run(service::Length::Smoke, None);
-            gateway::run(service::Length::Smoke, 1);
+            gateway::run(service::Length::Smoke, None);
         }
         // The service on loopback beside bare servers and Redis.
         ["service"] => service::run(service::Length::Full, &service::Part::ALL),
@@ -38,10 +38,13 @@ fn main() {
         ["serve", server, store] if server.starts_with("tidegate-") => {
             service::serve(server, Some(store));
         }
-        ["serve", gateway, upstream] => gateway::serve(gateway, upstream),
-        // The gateway beside nginx; build it with `--profile lto`.
-        ["gateway"] => gateway::run(service::Length::Full, 1),
-        ["gateway", threads] => gateway::run(service::Length::Full, number(threads)),
+        ["serve", proxy, upstream] => gateway::serve(proxy, upstream, None),
+        ["serve", proxy, upstream, rules] => gateway::serve(proxy, upstream, Some(rules)),
+        // The gateway beside nginx and haproxy; build it with `--profile lto`.
+        ["gateway"] => gateway::run(service::Length::Full, None),
+        ["gateway", "--smoke"] => gateway::run(service::Length::Smoke, None),
+        ["gateway", part] => gateway::run(service::Length::Full, Some(part)),
+        ["gateway", part, "--smoke"] => gateway::run(service::Length::Smoke, Some(part)),
         ["load", part, address, keys, seconds] => {
             service::load(service::Part::named(part), address, number(keys), number(seconds));
         }
@@ -63,8 +66,9 @@ fn main() {
         _ => {
             eprintln!(
                 "usage: tidegate-bench [smoke | quick | speed | matching | memory | \
-                 service [grpc | http | resp | tower] | gateway [THREADS] | fleet [script | service | processes | calls] | \
-                 serve SERVER [STORE | UPSTREAM] | load PART ADDRESS KEYS SECONDS | \
+                 service [grpc | http | resp | tower] | gateway [cost | limits | keys | rates | delay] [--smoke] | \
+                  fleet [script | service | processes | calls] | \
+                 serve SERVER [STORE | UPSTREAM [RULES]] | load PART ADDRESS KEYS SECONDS | \
                  case WORKLOAD THREADS ROUNDS | only RIVAL WORKLOAD [THREADS]]"
             );
             std::process::exit(2);

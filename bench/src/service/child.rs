@@ -3,78 +3,84 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
 /// A server that runs until this is dropped.
 pub(crate) struct Child {
     process: std::process::Child,
     /// Where it listens.
     pub(crate) address: String,
+    /// Where its files are; they go when it goes.
+    files: Option<TempDir>,
+    /// Whether it has processes of its own that it ends itself when it is asked to end.
+    has_workers: bool,
 }
 
 impl Child {
     /// One of ours: this program, told to serve.
     pub(crate) fn serve(server: &str) -> Self {
-        Self::serve_with(&[server])
+        Self::telling(own_program().args(["serve", server]), |line| Some(line.to_owned()))
     }
 
     /// Ours with gRPC, and a store to choose.
     pub(crate) fn fleet(store: &str) -> Self {
-        Self::serve_with(&["tidegate-grpc", store])
+        let mut command = own_program();
+        Self::telling(command.args(["serve", "tidegate-grpc", store]), |line| Some(line.to_owned()))
     }
 
-    /// The same, told more.
-    pub(crate) fn serve_with(arguments: &[&str]) -> Self {
-        let program = std::env::current_exe().expect("the program that runs");
-        let mut command = Command::new(program);
-        command.arg("serve").args(arguments).stdout(Stdio::piped());
-        let mut process = command.spawn().expect("the server starts");
-        let mut address = String::new();
+    /// A server that says where it listens, in the first line of its output.
+    pub(crate) fn telling(
+        command: &mut Command,
+        address: impl FnOnce(&str) -> Option<String>,
+    ) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("the server starts");
+        let mut line = String::new();
         let stdout = process.stdout.take().expect("its output");
-        BufReader::new(stdout).read_line(&mut address).expect("its address");
-        Self { process, address: address.trim().to_owned() }
+        BufReader::new(stdout).read_line(&mut line).expect("its first line");
+        let mut child = Self { process, address: String::new(), files: None, has_workers: false };
+        child.address = address(line.trim()).unwrap_or_else(|| {
+            panic!("{command:?} did not say where it listens; its first line is `{line}`")
+        });
+        child
+    }
+
+    /// A server that listens where it was told to.
+    pub(crate) fn told(command: &mut Command, address: String) -> Self {
+        let process = command.stdout(Stdio::null()).spawn().expect("the server is installed");
+        let mut child = Self { process, address, files: None, has_workers: false };
+        while std::net::TcpStream::connect(&child.address).is_err() {
+            let ended = child.process.try_wait().expect("its state");
+            assert!(ended.is_none(), "{command:?} ended at once");
+            std::thread::yield_now();
+        }
+        child
+    }
+
+    /// Keeps files for as long as it runs.
+    pub(crate) fn with_files(mut self, files: TempDir) -> Self {
+        self.files = Some(files);
+        self
+    }
+
+    /// It has processes of its own.
+    pub(crate) fn with_workers(mut self) -> Self {
+        self.has_workers = true;
+        self
     }
 
     /// A Redis that keeps nothing.
     pub(crate) fn redis() -> Self {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = free.local_addr().expect("its address");
-        drop(free);
-        let port = address.port().to_string();
+        let address = free_address();
+        let port = address.rsplit_once(':').map_or("", |(_, port)| port);
         let mut command = Command::new("redis-server");
-        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-        let process = command.stdout(Stdio::null()).spawn().expect("redis-server is installed");
-        let child = Self { process, address: address.to_string() };
-        while std::net::TcpStream::connect(&child.address).is_err() {
-            std::thread::yield_now();
-        }
-        child
+        command.args(["--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        Self::told(&mut command, address)
     }
 
-    /// An nginx of one process, with so much in its `http`, listening where it is told.
-    pub(crate) fn nginx(http: impl FnOnce(&str) -> String) -> Self {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = free.local_addr().expect("its address").to_string();
-        drop(free);
-        let dir =
-            std::env::temp_dir().join(format!("tidegate-bench-{}", address.replace(':', "-")));
-        std::fs::create_dir_all(&dir).expect("a place for its files");
-        let (file, dir) = (dir.join("nginx.conf"), dir.display());
-        let config = format!(
-            "daemon off; master_process off; pid {dir}/pid; error_log /dev/null crit;\n\
-             events {{ worker_connections 4096; }}\n\
-             http {{ access_log off; keepalive_requests 1000000000; client_body_temp_path {dir}/b;\n\
-             proxy_temp_path {dir}/p; fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u;\n\
-             scgi_temp_path {dir}/s; {} }}\n",
-            http(&address)
-        );
-        std::fs::write(&file, config).expect("its settings");
-        let mut command = Command::new("nginx");
-        command.arg("-p").arg(dir.to_string()).arg("-c").arg(&file).stderr(Stdio::null());
-        let process = command.spawn().expect("nginx is installed");
-        let child = Self { process, address };
-        while std::net::TcpStream::connect(&child.address).is_err() {
-            std::thread::yield_now();
-        }
-        child
+    /// The id of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// The seconds of CPU that it has used, in user space and in the kernel.
@@ -95,8 +101,26 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
+        // It may have ended by itself, so that nothing here has to succeed.
+        match self.has_workers {
+            true => {
+                let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
+            }
+            false => {
+                let _ = self.process.kill();
+            }
+        }
         let _ = self.process.wait();
     }
+}
+
+/// This program.
+pub(crate) fn own_program() -> Command {
+    Command::new(std::env::current_exe().expect("the program that runs"))
+}
+
+/// An address that nobody listens at.
+pub(crate) fn free_address() -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    free.local_addr().expect("its address").to_string()
 }

@@ -1,0 +1,301 @@
+//! The proxies that are compared, and the upstream behind them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use crate::service::child::{Child, free_address, own_program};
+
+/// How many threads a proxy has, and where everything runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Setting {
+    pub(super) threads: usize,
+    /// The proxy, the upstream and the load all share the first core: nobody is ever idle, so that
+    /// nobody pays for being woken. The steadiest figures.
+    pub(super) is_one_core: bool,
+}
+
+impl Setting {
+    pub(super) const ONE_CORE: Self = Self { threads: 1, is_one_core: true };
+    pub(super) const ONE_THREAD: Self = Self { threads: 1, is_one_core: false };
+    pub(super) const TWO_THREADS: Self = Self { threads: 2, is_one_core: false };
+
+    pub(super) fn name(self) -> &'static str {
+        match (self.is_one_core, self.threads) {
+            (true, _) => "one worker, everything on one core",
+            (false, 1) => "one worker",
+            (false, _) => "two workers",
+        }
+    }
+
+    /// A program that runs as the setting says.
+    pub(super) fn command(self, program: &str) -> Command {
+        match self.is_one_core {
+            false => Command::new(program),
+            true => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", "0", program]);
+                command
+            }
+        }
+    }
+}
+
+/// What a proxy does with the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Case {
+    NoLimit,
+    /// A limit that never refuses.
+    Allowed,
+    /// A limit that lets about one in a hundred through.
+    Refused,
+}
+
+impl Case {
+    pub(super) const ALL: [Self; 3] = [Self::NoLimit, Self::Allowed, Self::Refused];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::NoLimit => "no limit",
+            Self::Allowed => "a limit that admits everything",
+            Self::Refused => "a limit of 500 a second, which refuses 99 %",
+        }
+    }
+
+    fn nginx(self) -> &'static str {
+        match self {
+            Self::NoLimit => "",
+            Self::Allowed => "limit_req zone=allowed burst=1000000 nodelay;",
+            Self::Refused => "limit_req zone=refused;",
+        }
+    }
+
+    fn haproxy(self) -> String {
+        let most = match self {
+            Self::NoLimit => return String::new(),
+            Self::Allowed => 1_000_000_000,
+            Self::Refused => 500,
+        };
+        // Those that are refused are not counted: otherwise a client would be locked out.
+        format!(
+            "    http-request track-sc0 src table clients\n    \
+             http-request deny deny_status 429 if {{ sc0_gpc0_rate ge {most} }}\n    \
+             http-request sc-inc-gpc0(0)\n"
+        )
+    }
+
+    fn tidegate(self) -> String {
+        let most = match self {
+            // What a file without limits is.
+            Self::NoLimit => return "domain: bench\n".to_owned(),
+            Self::Allowed => 1_000_000_000,
+            Self::Refused => 500,
+        };
+        format!(
+            "domain: bench\n\
+             http: [ {{ descriptors: [ {{ ip: \"${{client_ip}}\" }} ] }} ]\n\
+             descriptors:\n  - {{ key: ip, rate_limit: {{ requests_per_unit: {most}, unit: second, \
+             algorithm: token_bucket }} }}\n"
+        )
+    }
+}
+
+/// An nginx that answers everything by 1 KB.
+pub(super) fn upstream(setting: Setting) -> Child {
+    let body = "x".repeat(1024);
+    let one = Setting { threads: 1, ..setting };
+    nginx(one, |address| {
+        format!("server {{ listen {address}; location / {{ return 200 \"{body}\"; }} }}")
+    })
+}
+
+/// An nginx with so much in its `http`, given where it is to listen.
+pub(super) fn nginx(setting: Setting, http: impl FnOnce(&str) -> String) -> Child {
+    let (address, files) = (free_address(), files());
+    let dir = files.path().display();
+    let workers = match setting.threads {
+        1 => "master_process off;".to_owned(),
+        threads => format!("worker_processes {threads};"),
+    };
+    let config = format!(
+        "daemon off; {workers} pid {dir}/pid; error_log /dev/null crit;\n\
+         events {{ worker_connections 4096; }}\n\
+         http {{ access_log off; keepalive_requests 1000000000; client_body_temp_path {dir}/b;\n\
+         proxy_temp_path {dir}/p; fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u;\n\
+         scgi_temp_path {dir}/s; {} }}\n",
+        http(&address)
+    );
+    let file = files.path().join("nginx.conf");
+    std::fs::write(&file, config).expect("its settings");
+    let mut command = setting.command("nginx");
+    command.arg("-p").arg(files.path()).arg("-c").arg(&file).stderr(Stdio::null());
+    let child = Child::told(&mut command, address).with_files(files);
+    if setting.threads > 1 { child.with_workers() } else { child }
+}
+
+/// An nginx as a proxy.
+pub(super) fn nginx_proxy(setting: Setting, case: Case, upstream: &str) -> Child {
+    nginx(setting, |address| {
+        format!(
+            "limit_req_zone $binary_remote_addr zone=allowed:1m rate=1000000r/s;\n\
+             limit_req_zone $binary_remote_addr zone=refused:1m rate=500r/s;\n\
+             limit_req_status 429; {}\n\
+             server {{ listen {address}{}; location / {{ {} {NGINX_PASS} }} }}",
+            nginx_upstream(upstream),
+            reuse_port(setting),
+            case.nginx(),
+        )
+    })
+}
+
+/// Each worker has its own line of clients, as our threads have.
+pub(super) fn reuse_port(setting: Setting) -> &'static str {
+    if setting.threads > 1 { " reuseport" } else { "" }
+}
+
+/// The upstream of an nginx.
+pub(super) fn nginx_upstream(upstream: &str) -> String {
+    format!("upstream up {{ server {upstream}; keepalive 128; keepalive_requests 1000000000; }}")
+}
+
+/// How an nginx passes requests on to `up`, saying what our gateway says.
+pub(super) const NGINX_PASS: &str = "proxy_pass http://up; proxy_http_version 1.1; \
+    proxy_set_header Connection \"\"; proxy_set_header Host $host; \
+    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; add_header Via \"1.1 nginx\";";
+
+/// A haproxy as a proxy, if there is one on this machine.
+pub(super) fn haproxy_proxy(setting: Setting, case: Case, upstream: &str) -> Option<Child> {
+    let table = "stick-table type ip size 100k expire 1m store gpc0,gpc0_rate(1s)";
+    haproxy(setting, table, &case.haproxy(), upstream)
+}
+
+/// A haproxy with a table of clients and rules for requests.
+pub(super) fn haproxy(setting: Setting, table: &str, rules: &str, upstream: &str) -> Option<Child> {
+    if !has_haproxy() {
+        return None;
+    }
+    let (address, files) = (free_address(), files());
+    let threads = setting.threads;
+    let config = format!(
+        "global\n    nbthread {threads}\n    maxconn 8192\n\
+         defaults\n    mode http\n    timeout connect 5s\n    timeout client 60s\n    \
+         timeout server 60s\n\
+         frontend all\n    bind {address}\n    option forwardfor\n{rules}    \
+         http-response add-header via \"1.1 haproxy\"\n    default_backend up\n\
+         backend up\n    http-reuse always\n    server up {upstream}\n\
+         backend clients\n    {table}\n"
+    );
+    let file = files.path().join("haproxy.cfg");
+    std::fs::write(&file, config).expect("its settings");
+    let mut command = setting.command("haproxy");
+    command.arg("-q").arg("-db").arg("-f").arg(&file);
+    Some(Child::told(&mut command, address).with_files(files))
+}
+
+/// Whether there is a haproxy. If there is none, that is said, once.
+fn has_haproxy() -> bool {
+    static IS_THERE: OnceLock<bool> = OnceLock::new();
+    *IS_THERE.get_or_init(|| {
+        let is_there = version("haproxy", "-v").is_some();
+        if !is_there {
+            println!("\n**haproxy is not installed and is left out** (`tools/install` brings it).");
+        }
+        is_there
+    })
+}
+
+/// The first line of what a program says of its version, if there is such a program.
+pub(super) fn version(program: &str, flag: &str) -> Option<String> {
+    let output = Command::new(program).arg(flag).output().ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8_lossy(&text).lines().next()?.trim().to_owned())
+}
+
+/// A bare proxy: hyper and the client of hyper-util, with no limits.
+pub(super) fn bare(setting: Setting, upstream: &str) -> Child {
+    let program = own_program();
+    let program = program.get_program().to_str().expect("a path in UTF-8");
+    let mut command = setting.command(program);
+    command.args(["serve", &format!("bare:{}", setting.threads), upstream]);
+    Child::telling(&mut command, |line| Some(line.to_owned()))
+}
+
+/// Our gateway.
+pub(super) fn tidegate_proxy(setting: Setting, case: Case, upstream: &str) -> Child {
+    tidegate(setting, &case.tidegate(), upstream)
+}
+
+/// Our gateway with rules: the program that users run, as they run it.
+pub(super) fn tidegate(setting: Setting, rules: &str, upstream: &str) -> Child {
+    let files = files();
+    let file = files.path().join("rules.yaml");
+    std::fs::write(&file, rules).expect("its rules");
+    let url = format!("http://{upstream}");
+    let threads = setting.threads.to_string();
+    let Some(program) = program() else {
+        return stand_in(setting, &file, &url).with_files(files);
+    };
+    let mut command = setting.command(program.to_str().expect("a path in UTF-8"));
+    command.args(["serve", "--upstream", &url, "--gateway", "127.0.0.1:0"]);
+    command.args(["--gateway-threads", &threads, "--http", "off", "--grpc", "off"]);
+    command.args(["--resp", "off", "--rules"]).arg(&file).stderr(Stdio::null());
+    let child = Child::telling(&mut command, |ready| {
+        let address = ready.split_once("gateway=")?.1.split(' ').next()?;
+        Some(address.to_owned())
+    });
+    child.with_files(files)
+}
+
+/// The gateway within this program, as long as `tidegate serve` has none.
+fn stand_in(setting: Setting, rules: &Path, upstream: &str) -> Child {
+    let program = own_program();
+    let program = program.get_program().to_str().expect("a path in UTF-8");
+    let mut command = setting.command(program);
+    command.args(["serve", &format!("gateway:{}", setting.threads), upstream]).arg(rules);
+    Child::telling(&mut command, |line| Some(line.to_owned()))
+}
+
+/// The program that users run, built like this one; `None` as long as it has no gateway.
+fn program() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        let own = std::env::current_exe().expect("the program that runs");
+        let dir = own.parent().expect("a folder");
+        let program = dir.join("tidegate");
+        match dir.file_name().and_then(|name| name.to_str()) {
+            // Nobody measures that one, and the tests have built it.
+            Some("debug") if program.exists() => {}
+            Some("debug") | None => build("dev"),
+            Some(profile) => build(profile),
+        }
+        let help = Command::new(&program).args(["serve", "--help"]).output().expect("its help");
+        if String::from_utf8_lossy(&help.stdout).contains("--gateway-threads") {
+            return Some(program);
+        }
+        println!("\n**`tidegate serve` has no gateway yet**: the one in this program stands in.");
+        None
+    };
+    PROGRAM.get_or_init(find).as_deref()
+}
+
+fn build(profile: &str) {
+    eprintln!("building tidegate-cli, which is measured");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--package", "tidegate-cli", "--profile", profile])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(built.is_ok_and(|status| status.success()), "tidegate-cli could not be built");
+}
+
+/// Finds or builds what will be needed, so that it is not in anybody's time.
+pub(super) fn prepare() {
+    program();
+    has_haproxy();
+}
+
+/// A place for files.
+fn files() -> TempDir {
+    TempDir::with_prefix("tidegate-bench-").expect("a place for files")
+}

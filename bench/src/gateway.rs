@@ -13,6 +13,7 @@ mod bare;
 mod client;
 mod cost;
 mod delay;
+mod instructions;
 mod keys;
 mod rates;
 mod servers;
@@ -41,13 +42,16 @@ struct Part {
     seconds: u64,
 }
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     Part { name: "cost", measure: cost::run, seconds: 212 },
     Part { name: "limits", measure: cost::limits, seconds: 38 },
     Part { name: "keys", measure: keys::run, seconds: 95 },
     Part { name: "rates", measure: rates::run, seconds: 102 },
     Part { name: "delay", measure: delay::run, seconds: 28 },
+    // Only when asked for: it needs valgrind.
+    Part { name: INSTRUCTIONS, measure: instructions::run, seconds: 90 },
 ];
+const INSTRUCTIONS: &str = "instructions";
 
 /// How much is measured.
 struct Plan {
@@ -63,6 +67,8 @@ struct Plan {
     fast_rates_for: Duration,
     delays: usize,
     delay_for: Duration,
+    /// Requests of which instructions are counted.
+    counted: u64,
 }
 
 impl Plan {
@@ -78,6 +84,7 @@ impl Plan {
         fast_rates_for: Duration::from_secs(3),
         delays: 5,
         delay_for: Duration::from_secs(2),
+        counted: 4_000,
     };
     const SMOKE: Self = Self {
         settings: &[Setting::ONE_THREAD],
@@ -91,13 +98,14 @@ impl Plan {
         fast_rates_for: Duration::from_millis(500),
         delays: 1,
         delay_for: Duration::from_millis(300),
+        counted: 100,
     };
 }
 
 /// Measures all of it, or one part, and prints the tables.
 pub(crate) fn run(length: Length, part: Option<&str>) {
     let plan = if length == Length::Full { Plan::FULL } else { Plan::SMOKE };
-    let is_wanted = |it: &&Part| part.is_none_or(|part| part == it.name);
+    let is_wanted = |it: &&Part| part.map_or(it.name != INSTRUCTIONS, |part| part == it.name);
     let parts: Vec<&Part> = PARTS.iter().filter(is_wanted).collect();
     assert!(!parts.is_empty(), "there is no such part: {part:?}");
     if length == Length::Full {

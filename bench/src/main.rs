@@ -66,7 +66,7 @@ fn main() {
         _ => {
             eprintln!(
                 "usage: tidegate-bench [smoke | quick | speed | matching | memory | \
-                 service [grpc | http | resp | tower] | gateway [cost | limits | keys | rates | delay] [--smoke] | \
+                 service [grpc | http | resp | tower] | gateway [cost | limits | keys | rates | delay | instructions] [--smoke] | \
                   fleet [script | service | processes | calls] | \
                  serve SERVER [STORE | UPSTREAM [RULES]] | load PART ADDRESS KEYS SECONDS | \
                  case WORKLOAD THREADS ROUNDS | only RIVAL WORKLOAD [THREADS]]"

@@ -1,5 +1,7 @@
 //! A client of our own, for what wrk does not tell: when each answer came, and which it was.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -80,6 +82,53 @@ fn measure(answer: &[u8]) -> Option<(usize, usize)> {
 /// A request for a path.
 pub(super) fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n").into_bytes()
+}
+
+/// How many were answered how.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) admitted: u64,
+    pub(super) refused: u64,
+}
+
+/// Sends so many requests by so many connections and waits for the answers, but not for ever.
+/// Requests have numbers.
+pub(super) fn ask_all(
+    address: &str,
+    connections: usize,
+    requests: u64,
+    lasting: Duration,
+    request: fn(u64) -> Vec<u8>,
+) -> Tally {
+    on_runtime(async {
+        let (ends, next) = (Instant::now() + lasting, Arc::new(AtomicU64::new(0)));
+        let mut tasks = Vec::new();
+        for _ in 0..connections {
+            let (mut conn, next) = (Conn::open(address).await, Arc::clone(&next));
+            tasks.push(tokio::spawn(async move {
+                let mut tally = Tally::default();
+                while Instant::now() < ends {
+                    let number = next.fetch_add(1, Relaxed);
+                    if number >= requests {
+                        break;
+                    }
+                    match conn.ask(&request(number)).await {
+                        200 => tally.admitted += 1,
+                        429 => tally.refused += 1,
+                        other => panic!("an answer with status {other}"),
+                    }
+                }
+                tally
+            }));
+        }
+        let mut all = Tally::default();
+        for task in tasks {
+            let tally = task.await.expect("the load does not fail");
+            all.admitted += tally.admitted;
+            all.refused += tally.refused;
+        }
+        all
+    })
 }
 
 /// Whom to ask, for what, and by how many connections.

@@ -1,11 +1,9 @@
 //! A million clients: what it takes to remember them, and what a request costs then.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Plan;
-use super::client::{Conn, on_runtime};
+use super::client::{Conn, ask_all, on_runtime};
 use super::servers::{NGINX_PASS, Setting, haproxy, nginx, nginx_upstream, tidegate, upstream};
 use super::usage::Family;
 use super::wrk::CONNECTIONS;
@@ -60,62 +58,35 @@ fn nginx_with_keys(setting: Setting, upstream: &str) -> Child {
 
 fn measure(name: &str, child: &Child, keys: u64, lasting: Duration) {
     let family = Family::of(child.id());
+    let ask = |requests: u64, request: fn(u64) -> Vec<u8>| {
+        let cpu = family.cpu();
+        let tally = ask_all(&child.address, CONNECTIONS, requests, lasting, request);
+        assert_eq!(tally.refused, 0, "{name} refuses somebody who asks for the first time");
+        let cpu = family.cpu().since(cpu).all;
+        (tally.admitted, cpu * 1e6 / tally.admitted as f64)
+    };
     let warm = (keys / 20).min(50_000);
     // So that buffers and connections are there.
-    ask(child, warm, lasting, one_of_few);
-    let (memory, cpu) = (family.memory_mb(), family.cpu());
-    let asked = ask(child, warm, lasting, one_of_few);
-    let few = family.cpu().since(cpu).all * 1e6 / asked;
-    let cpu = family.cpu();
-    let asked = ask(child, keys, lasting, user);
-    let many = family.cpu().since(cpu).all * 1e6 / asked;
+    ask(warm, one_of_few);
+    let memory = family.memory_mb();
+    let (_, few) = ask(warm, one_of_few);
+    let (asked, many) = ask(keys, |number| request(&user(number)));
     let more = family.memory_mb() - memory;
     println!(
         "| {name} | {asked} | {memory:.1} MB | {:.1} MB | **{more:.1} MB** | {:.1} | {few:.2} us \
          | {many:.2} us |",
         memory + more,
-        more * 1e6 / asked,
+        more * 1e6 / asked as f64,
     );
 }
 
 /// Few enough to be nothing beside the many, and too many to reach their limits.
-fn one_of_few(number: u64) -> String {
-    format!("warm{:012}", number % 2000)
+fn one_of_few(number: u64) -> Vec<u8> {
+    request(&format!("warm{:012}", number % 2000))
 }
 
 fn user(number: u64) -> String {
     format!("user{number:012}")
-}
-
-/// Sends so many requests, each of another user, and waits until all are admitted, but not for
-/// ever; says how many.
-fn ask(child: &Child, requests: u64, lasting: Duration, user: fn(u64) -> String) -> f64 {
-    on_runtime(async {
-        let ends = Instant::now() + lasting;
-        let next = Arc::new(AtomicU64::new(0));
-        let mut tasks = Vec::new();
-        for _ in 0..CONNECTIONS {
-            let (mut conn, next) = (Conn::open(&child.address).await, Arc::clone(&next));
-            tasks.push(tokio::spawn(async move {
-                let mut asked = 0;
-                while Instant::now() < ends {
-                    let number = next.fetch_add(1, Relaxed);
-                    if number >= requests {
-                        break;
-                    }
-                    let status = conn.ask(&request(&user(number))).await;
-                    assert_eq!(status, 200, "user {number} is refused");
-                    asked += 1;
-                }
-                asked
-            }));
-        }
-        let mut asked = 0;
-        for task in tasks {
-            asked += task.await.expect("the load does not fail");
-        }
-        f64::from(asked)
-    })
 }
 
 fn request(user: &str) -> Vec<u8> {

@@ -12,35 +12,57 @@ use crate::service::child::{Child, free_address, own_program};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
     pub(super) threads: usize,
-    /// The proxy, the upstream and the load all share the first core: nobody is ever idle, so that
-    /// nobody pays for being woken. The steadiest figures.
-    pub(super) is_one_core: bool,
+    pub(super) place: Place,
+}
+
+/// Where everything runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Where the system likes.
+    Free,
+    /// The proxy, the upstream and the load share the first core: nobody is ever idle, so that
+    /// nobody pays for being woken. The steadiest times.
+    OneCore,
+    /// The proxy on a machine that counts instructions, the rest where it likes.
+    Callgrind,
 }
 
 impl Setting {
-    pub(super) const ONE_CORE: Self = Self { threads: 1, is_one_core: true };
-    pub(super) const ONE_THREAD: Self = Self { threads: 1, is_one_core: false };
-    pub(super) const TWO_THREADS: Self = Self { threads: 2, is_one_core: false };
+    pub(super) const ONE_CORE: Self = Self { threads: 1, place: Place::OneCore };
+    pub(super) const ONE_THREAD: Self = Self { threads: 1, place: Place::Free };
+    pub(super) const TWO_THREADS: Self = Self { threads: 2, place: Place::Free };
+    pub(super) const CALLGRIND: Self = Self { threads: 1, place: Place::Callgrind };
 
     pub(super) fn name(self) -> &'static str {
-        match (self.is_one_core, self.threads) {
-            (true, _) => "one worker, everything on one core",
-            (false, 1) => "one worker",
-            (false, _) => "two workers",
+        match (self.place, self.threads) {
+            (Place::OneCore, _) => "one worker, everything on one core",
+            (Place::Free, 1) => "one worker",
+            (Place::Free, _) => "two workers",
+            (Place::Callgrind, _) => "one worker, in callgrind",
         }
     }
 
     /// A program that runs as the setting says.
     pub(super) fn command(self, program: &str) -> Command {
-        match self.is_one_core {
-            false => Command::new(program),
-            true => {
-                let mut command = Command::new("taskset");
-                command.args(["-c", "0", program]);
-                command
+        let wrapped = |wrapper: &str, arguments: &[&str]| {
+            let mut command = Command::new(wrapper);
+            command.args(arguments).arg(program);
+            command
+        };
+        match self.place {
+            Place::Free => Command::new(program),
+            Place::OneCore => wrapped("taskset", &["-c", "0"]),
+            Place::Callgrind => {
+                let out = format!("--callgrind-out-file={}", callgrind_file("%p").display());
+                wrapped("valgrind", &["--tool=callgrind", "--quiet", &out])
             }
         }
     }
+}
+
+/// Where callgrind writes what it has counted of a process.
+pub(super) fn callgrind_file(id: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("tidegate-bench-{}-callgrind.{id}", std::process::id()))
 }
 
 /// What a proxy does with the requests.
@@ -51,6 +73,8 @@ pub(super) enum Case {
     Allowed,
     /// A limit that lets about one in a hundred through.
     Refused,
+    /// A limit that lets nothing through but the first request.
+    AllRefused,
 }
 
 impl Case {
@@ -61,6 +85,7 @@ impl Case {
             Self::NoLimit => "no limit",
             Self::Allowed => "a limit that admits everything",
             Self::Refused => "a limit of 500 a second, which refuses 99 %",
+            Self::AllRefused => "a limit that refuses everything",
         }
     }
 
@@ -68,7 +93,8 @@ impl Case {
         match self {
             Self::NoLimit => "",
             Self::Allowed => "limit_req zone=allowed burst=1000000 nodelay;",
-            Self::Refused => "limit_req zone=refused;",
+            Self::Refused => "limit_req zone=refused burst=10 nodelay;",
+            Self::AllRefused => "limit_req zone=all-refused;",
         }
     }
 
@@ -77,6 +103,7 @@ impl Case {
             Self::NoLimit => return String::new(),
             Self::Allowed => 1_000_000_000,
             Self::Refused => 500,
+            Self::AllRefused => 0,
         };
         // Those that are refused are not counted: otherwise a client would be locked out.
         format!(
@@ -87,17 +114,19 @@ impl Case {
     }
 
     fn tidegate(self) -> String {
-        let most = match self {
+        // A small burst, as for the others: a run of a second would begin by a second's worth.
+        let (most, unit, burst) = match self {
             // What a file without limits is.
             Self::NoLimit => return "domain: bench\n".to_owned(),
-            Self::Allowed => 1_000_000_000,
-            Self::Refused => 500,
+            Self::Allowed => (1_000_000_000, "second", 1_000_000_000),
+            Self::Refused => (500, "second", 10),
+            Self::AllRefused => (1, "hour", 1),
         };
         format!(
             "domain: bench\n\
              http: [ {{ descriptors: [ {{ ip: \"${{client_ip}}\" }} ] }} ]\n\
-             descriptors:\n  - {{ key: ip, rate_limit: {{ requests_per_unit: {most}, unit: second, \
-             algorithm: token_bucket }} }}\n"
+             descriptors:\n  - {{ key: ip, rate_limit: {{ requests_per_unit: {most}, unit: {unit}, \
+             algorithm: token_bucket, burst: {burst} }} }}\n"
         )
     }
 }
@@ -105,7 +134,10 @@ impl Case {
 /// An nginx that answers everything by 1 KB.
 pub(super) fn upstream(setting: Setting) -> Child {
     let body = "x".repeat(1024);
-    let one = Setting { threads: 1, ..setting };
+    let one = match setting.place {
+        Place::OneCore => setting,
+        Place::Free | Place::Callgrind => Setting::ONE_THREAD,
+    };
     nginx(one, |address| {
         format!("server {{ listen {address}; location / {{ return 200 \"{body}\"; }} }}")
     })
@@ -141,6 +173,7 @@ pub(super) fn nginx_proxy(setting: Setting, case: Case, upstream: &str) -> Child
         format!(
             "limit_req_zone $binary_remote_addr zone=allowed:1m rate=1000000r/s;\n\
              limit_req_zone $binary_remote_addr zone=refused:1m rate=500r/s;\n\
+             limit_req_zone $binary_remote_addr zone=all-refused:1m rate=1r/m;\n\
              limit_req_status 429; {}\n\
              server {{ listen {address}{}; location / {{ {} {NGINX_PASS} }} }}",
             nginx_upstream(upstream),

@@ -1,7 +1,7 @@
 //! The address of a client as a value to count by.
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// How IPv6 addresses are grouped where nothing else is said: a network of this size is what one
 /// customer gets at least, and can choose any address from.
@@ -14,7 +14,10 @@ pub(crate) const PREFIX_MAX: u8 = 128;
 pub(crate) fn write(out: &mut String, address: IpAddr, prefix: u8) {
     // Writing to a string does not fail.
     let _ = match address.to_canonical() {
-        IpAddr::V4(address) => write!(out, "{address}"),
+        IpAddr::V4(address) => {
+            write_v4(out, address);
+            Ok(())
+        }
         IpAddr::V6(address) if prefix >= PREFIX_MAX => write!(out, "{address}"),
         IpAddr::V6(address) => {
             let kept = u32::from(PREFIX_MAX - prefix);
@@ -23,6 +26,22 @@ pub(crate) fn write(out: &mut String, address: IpAddr, prefix: u8) {
             write!(out, "{network}/{prefix}")
         }
     };
+}
+
+/// What `Display` writes, which takes a thousand instructions for it: a thirtieth of a refusal.
+fn write_v4(out: &mut String, address: Ipv4Addr) {
+    for (at, octet) in address.octets().into_iter().enumerate() {
+        if at > 0 {
+            out.push('.');
+        }
+        if octet >= 100 {
+            out.push(char::from(b'0' + octet / 100));
+        }
+        if octet >= 10 {
+            out.push(char::from(b'0' + octet / 10 % 10));
+        }
+        out.push(char::from(b'0' + octet % 10));
+    }
 }
 
 /// Whether an address is grouped at all.
@@ -38,6 +57,14 @@ mod tests {
         let mut out = String::new();
         write(&mut out, address.parse().unwrap(), prefix);
         out
+    }
+
+    #[test]
+    fn ipv4_is_written_as_everywhere() {
+        for octet in 0..=255 {
+            let address = Ipv4Addr::new(octet, 255 - octet, 0, octet);
+            assert_eq!(written(&address.to_string(), 64), address.to_string());
+        }
     }
 
     #[test]

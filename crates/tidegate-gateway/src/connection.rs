@@ -1,7 +1,7 @@
 //! A client's connection, from its first byte to its last.
 
 use std::future::{Future as _, poll_fn};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_http::{Asked, Gate};
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::early::Early;
@@ -22,6 +21,7 @@ use crate::pool::LocalExecutor;
 use crate::proxy_protocol::{self, Header};
 use crate::scan::Sizes;
 use crate::seam::{Place, answer_http1, answer_http2};
+use crate::socket::Plain;
 use crate::watch::{Wait, Watch};
 use crate::wire::{Stream, Wire};
 use crate::worker::Worker;
@@ -33,10 +33,12 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve<G: Gate<Asked>>(worker: Rc<Worker<G>>, tcp: TcpStream, peer: SocketAddr) {
-    // Not worth losing a client over.
-    let _ = tcp.set_nodelay(true);
-    let opening = open(&worker, tcp, peer.ip());
+pub(crate) async fn serve<G: Gate<Asked>>(
+    worker: Rc<Worker<G>>,
+    plain: Plain,
+    peer: Option<IpAddr>,
+) {
+    let opening = open(&worker, plain, peer);
     let opened = tokio::select! {
         opened = opening => opened,
         // Whoever has not begun yet is not waited for.
@@ -63,42 +65,43 @@ struct Opened {
     stream: Stream,
     early: Vec<u8>,
     is_http2: bool,
-    client: IpAddr,
+    client: Option<IpAddr>,
     scheme: &'static str,
 }
 
 /// Finds out who connects and what is spoken; `None` if nothing sensible is.
 async fn open<G: Gate<Asked>>(
     worker: &Rc<Worker<G>>,
-    mut tcp: TcpStream,
-    peer: IpAddr,
+    mut plain: Plain,
+    peer: Option<IpAddr>,
 ) -> Option<Opened> {
     let shared = &worker.shared;
     let patience = &shared.config.patience;
     let (mut client, mut early) = (peer, Vec::new());
-    if shared.config.proxy_protocol && worker.trusted.covers(peer) {
-        let told = read_proxy_header(&mut tcp, &mut early);
-        client = tokio::time::timeout(patience.head, told).await.ok()??.unwrap_or(peer);
+    let is_trusted = || peer.is_none_or(|peer| worker.trusted.covers(peer));
+    if shared.config.proxy_protocol && is_trusted() {
+        let told = read_proxy_header(&mut plain, &mut early);
+        client = tokio::time::timeout(patience.head, told).await.ok()??.or(peer);
     }
     if let Some(tls) = &shared.tls {
         let acceptor = TlsAcceptor::from(tls.load_full());
-        let accepting = acceptor.accept(Early { early, inner: tcp });
+        let accepting = acceptor.accept(Early { early, inner: plain });
         let stream = tokio::time::timeout(patience.head, accepting).await.ok()?;
         let stream = stream.inspect_err(|error| {
             tracing::debug!(%error, "a client did not get through the TLS handshake");
         });
         let stream = stream.ok()?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let stream = Stream::Tls(Box::new(stream));
+        let stream = Stream::Right(Box::new(stream));
         return Some(Opened { stream, early: Vec::new(), is_http2, client, scheme: "https" });
     }
-    let sniffed = read_preface(&mut tcp, &mut early);
+    let sniffed = read_preface(&mut plain, &mut early);
     let is_http2 = tokio::time::timeout(patience.idle, sniffed).await.ok()??;
-    Some(Opened { stream: Stream::Tcp(tcp), early, is_http2, client, scheme: "http" })
+    Some(Opened { stream: Stream::Left(plain), early, is_http2, client, scheme: "http" })
 }
 
 /// Reads a header of the PROXY protocol. What follows it stays in `early`.
-async fn read_proxy_header(tcp: &mut TcpStream, early: &mut Vec<u8>) -> Option<Option<IpAddr>> {
+async fn read_proxy_header(plain: &mut Plain, early: &mut Vec<u8>) -> Option<Option<IpAddr>> {
     loop {
         match proxy_protocol::parse(early) {
             Header::Wrong => return None,
@@ -108,14 +111,14 @@ async fn read_proxy_header(tcp: &mut TcpStream, early: &mut Vec<u8>) -> Option<O
             }
             Header::Partial => {}
         }
-        if tcp.read_buf(early).await.ok()? == 0 {
+        if plain.read_buf(early).await.ok()? == 0 {
             return None;
         }
     }
 }
 
 /// Whether the client begins with HTTP/2. What it has sent is in `early`.
-async fn read_preface(tcp: &mut TcpStream, early: &mut Vec<u8>) -> Option<bool> {
+async fn read_preface(plain: &mut Plain, early: &mut Vec<u8>) -> Option<bool> {
     loop {
         let length = early.len().min(PREFACE.len());
         if !early.is_empty() && early[..length] != PREFACE[..length] {
@@ -124,7 +127,7 @@ async fn read_preface(tcp: &mut TcpStream, early: &mut Vec<u8>) -> Option<bool> 
         if length == PREFACE.len() {
             return Some(true);
         }
-        if tcp.read_buf(early).await.ok()? == 0 {
+        if plain.read_buf(early).await.ok()? == 0 {
             return None;
         }
     }

@@ -33,6 +33,7 @@ mod proxy_protocol;
 mod respond;
 mod scan;
 mod seam;
+mod socket;
 mod tunnel;
 mod upstream;
 mod watch;
@@ -46,3 +47,4 @@ pub use gateway::{Gateway, GatewayError};
 pub use tidegate_http::{
     Answers, Asked, Asking, Forwarding, Gate, KeyGate, Open, RefusedBody, RuleGate, key,
 };
+pub use tidegate_server::Address;

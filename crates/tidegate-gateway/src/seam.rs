@@ -190,7 +190,7 @@ async fn route<G: Gate<Asked>>(
     if let Some(line) = line {
         line.set_request(&parts, client);
     }
-    let asked = Asked::new(parts, Some(client));
+    let asked = Asked::new(parts, client);
     let is_grpc = asked.is_grpc();
     let refused = |status: StatusCode, detail: &'static str| Refused {
         status,
@@ -317,7 +317,7 @@ async fn pass_on<G: Gate<Asked>>(
         Course { pools: &worker.pools, upstream: target.upstream, pace: &target.pace, watch };
     let Begun { response, lent, address } = forward(course, request, end.as_deref()).await?;
     if let Some(line) = line {
-        line.set_upstream(&worker.pools.upstream(target.upstream).addresses[address].authority);
+        line.set_upstream(&worker.pools.upstream(target.upstream).addresses[address].name);
     }
     let (mut head, body) = response.into_parts();
     after.settle(worker.answers(), &head);

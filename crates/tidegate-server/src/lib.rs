@@ -26,6 +26,7 @@ mod service;
 mod soon;
 mod stores;
 mod tls;
+mod unix;
 
 pub use address::{Address, AddressError};
 pub use clock::ServiceClock;
@@ -35,3 +36,4 @@ pub use server::{Bound, Server, StartError};
 pub use service::{Limits, Service};
 pub use stores::{AnyStore, StoreError};
 pub use tls::{TlsError, server_config};
+pub use unix::{SocketFile, bind_unix};

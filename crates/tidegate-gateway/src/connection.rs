@@ -17,11 +17,11 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::early::Early;
 use crate::fields::Peer;
-use crate::pool::LocalExecutor;
 use crate::proxy_protocol::{self, Header};
 use crate::scan::Sizes;
 use crate::seam::{Place, answer_http1, answer_http2};
 use crate::socket::Plain;
+use crate::streams::Streams;
 use crate::watch::{Wait, Watch};
 use crate::wire::{Stream, Wire};
 use crate::worker::Worker;
@@ -31,6 +31,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How often a silent HTTP/2 client is asked whether it is still there, and for how long.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much of an answer waits for an HTTP/2 client to take it.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve<G: Gate<Asked>>(
@@ -141,9 +143,10 @@ async fn serve_http1<G: Gate<Asked>>(place: Rc<Place<G>>, stream: Stream, early:
     let mut builder = http1::Builder::new();
     builder
         .header_read_timeout(None)
-        // A head always fits, and an answer has no need of more.
-        .max_buf_size((config.head_bytes_max * 2).max(64 * 1024))
-        .pipeline_flush(true);
+        // A head always fits, and an answer has no need of more. It is a bound only as long as answers
+        // in a row are not gathered into one write: with that, a client that does not read would have
+        // all of an answer kept for it.
+        .max_buf_size((config.head_bytes_max * 2).max(64 * 1024));
     let service = service_fn(move |request| answer_http1(Rc::clone(&place), request));
     let conn = builder.serve_connection(TokioIo::new(wire), service).with_upgrades();
     let mut conn = pin!(conn);
@@ -166,12 +169,14 @@ async fn serve_http1<G: Gate<Asked>>(place: Rc<Place<G>>, stream: Stream, early:
 async fn serve_http2<G: Gate<Asked>>(place: Rc<Place<G>>, stream: Stream, early: Vec<u8>) {
     let watch = Arc::clone(&place.watch);
     let shared = Arc::clone(&place.worker.shared);
-    let mut builder = http2::Builder::new(LocalExecutor);
+    let mut builder = http2::Builder::new(Streams);
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT)
         .max_concurrent_streams(shared.config.streams_max)
+        // What the library holds of an answer that its client does not take.
+        .max_send_buf_size(SEND_BUFFER_BYTES)
         .max_header_list_size(u32::try_from(shared.config.head_bytes_max).unwrap_or(u32::MAX));
     let service = service_fn(move |request| answer_http2(Rc::clone(&place), request));
     let io = Early { early, inner: stream };

@@ -34,6 +34,7 @@ mod respond;
 mod scan;
 mod seam;
 mod socket;
+mod streams;
 mod tunnel;
 mod upstream;
 mod watch;

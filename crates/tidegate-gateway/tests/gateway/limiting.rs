@@ -204,9 +204,9 @@ async fn grpc_is_refused_in_its_own_words() {
     let config = GatewayConfig::to(format!("h2c://{upstream}"));
     let gateway = with(RuleGate::new(limiter, "api"), config);
     for _ in 0..2 {
-        crate::secure::grpc_ask(gateway.address(), "fine").await.unwrap();
+        crate::secure::grpc_ask(at(&gateway), "fine").await.unwrap();
     }
-    let refused = crate::secure::grpc_ask(gateway.address(), "fine").await.unwrap_err();
+    let refused = crate::secure::grpc_ask(at(&gateway), "fine").await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused:?}");
     assert_eq!(refused.message(), "the limit `api.ip` of 2 is reached; try again in 1800 s");
     assert_eq!(refused.metadata().get("retry-after").unwrap(), "1800");

@@ -3,9 +3,11 @@
 #![expect(clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod forwarding;
+mod frames;
 mod limiting;
 mod malformed;
 mod operation;
 mod secure;
+mod slow;
 mod support;
 mod upgrades;

@@ -239,7 +239,11 @@ impl Body for Answer {
             },
         };
         match &frame {
-            Some(Ok(frame)) => this.bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Ok(frame)) => match frame.data_ref() {
+                Some(data) => this.bytes += data.len() as u64,
+                // Trailers are the end.
+                None => this.is_whole = true,
+            },
             Some(Err(_)) => {}
             None => this.is_whole = true,
         }

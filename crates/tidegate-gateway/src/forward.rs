@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use http::header::{self, HeaderMap};
 use http::uri::{Authority, Uri};
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use crate::body::{Broken, Fate, Sending};
@@ -164,6 +164,15 @@ async fn send_http1(
     mut request: Request<Sending>,
 ) -> Sent {
     let Course { pools, upstream, watch, .. } = course;
+    if request.version() == Version::HTTP_2
+        && request.headers().contains_key(header::TRAILER)
+        && matches!(request.body(), Sending::Stream(_))
+    {
+        // Only what comes in chunks can have trailers.
+        let headers = request.headers_mut();
+        headers.remove(header::CONTENT_LENGTH);
+        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     // Names are sent as the client wrote them, but for the case of letters.
     *request.version_mut() = Version::HTTP_11;
     let shared = pools.upstream(upstream);

@@ -76,6 +76,16 @@ impl Client {
         Some(Frame { kind: head[3], flags: head[4], stream, payload })
     }
 
+    /// The next frame of a kind.
+    pub(crate) fn next_of(&mut self, kind: u8) -> Frame {
+        loop {
+            let frame = self.next().expect("a frame");
+            if frame.kind == kind {
+                return frame;
+            }
+        }
+    }
+
     /// What comes of a stream: what it ends with, and the data before.
     pub(crate) fn outcome(&mut self, stream: u32) -> (Outcome, Vec<u8>) {
         let mut data = Vec::new();

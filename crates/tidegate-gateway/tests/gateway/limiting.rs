@@ -12,7 +12,7 @@ use tidegate_gateway::{Asked, Gate, Gateway, GatewayConfig, RefusedBody, RuleGat
 
 use crate::support::*;
 
-type Limiter = RuleLimiter<MemoryStore, ManualClock>;
+pub(crate) type Limiter = RuleLimiter<MemoryStore, ManualClock>;
 
 fn rules(text: &str) -> Rules {
     let loaded = Rules::load(&[File { name: "api.yaml", text }], &Options::default());
@@ -20,20 +20,20 @@ fn rules(text: &str) -> Rules {
 }
 
 /// A limiter whose clock tests move.
-fn limiter(text: &str) -> (Limiter, ManualClock) {
+pub(crate) fn limiter(text: &str) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
     let limiter =
         RuleLimiter::build(MemoryStore::new(), clock.clone(), rules(text), Modes::default());
     (limiter.unwrap(), clock)
 }
 
-fn with(gate: impl Gate<Asked>, config: GatewayConfig) -> Gateway {
+pub(crate) fn with(gate: impl Gate<Asked>, config: GatewayConfig) -> Gateway {
     let mut config = config;
     config.threads = 1;
     Gateway::start(config, gate).unwrap()
 }
 
-const TWO_AN_HOUR: &str = "
+pub(crate) const TWO_AN_HOUR: &str = "
 domain: api
 http:
   - match: { path: \"/**\" }

@@ -23,10 +23,6 @@ mod wrk;
 
 use std::time::{Duration, Instant};
 
-use tidegate::RuleLimiter;
-use tidegate::rules::{File, Options, Rules};
-use tidegate_gateway::{Gateway, GatewayConfig, Limits};
-
 use self::servers::{Case, Setting};
 use self::usage::Others;
 use crate::service::Length;
@@ -137,27 +133,11 @@ fn machine() -> String {
 }
 
 /// Serves until the process is killed. The server is a name and a number of threads.
-pub(crate) fn serve(server: &str, upstream: &str, rules: Option<&str>) {
+pub(crate) fn serve(server: &str, upstream: &str) {
     let (server, threads) = server.split_once(':').unwrap_or((server, "1"));
     let threads = threads.parse().expect("a number of threads");
-    match (server, rules) {
-        ("bare", None) => bare::serve(threads, upstream),
-        ("gateway", Some(rules)) => serve_gateway(threads, upstream, rules),
+    match server {
+        "bare" => bare::serve(threads, upstream),
         _ => panic!("there is no server {server}"),
-    }
-}
-
-/// The gateway of this program, which stands in as long as `tidegate serve` has none.
-fn serve_gateway(threads: usize, upstream: &str, rules: &str) {
-    let text = std::fs::read_to_string(rules).expect("the rules");
-    let loaded = Rules::load(&[File { name: rules, text: &text }], &Options::default());
-    let rules = loaded.rules.expect("good rules");
-    let limits = Limits::new(RuleLimiter::new(rules).expect("rules that can be enforced"), "bench");
-    let mut config = GatewayConfig::to(upstream);
-    config.threads = threads;
-    let gateway = Gateway::start(config, limits).expect("a free port");
-    println!("{}", gateway.address());
-    loop {
-        std::thread::park();
     }
 }

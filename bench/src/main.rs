@@ -38,8 +38,7 @@ fn main() {
         ["serve", server, store] if server.starts_with("tidegate-") => {
             service::serve(server, Some(store));
         }
-        ["serve", proxy, upstream] => gateway::serve(proxy, upstream, None),
-        ["serve", proxy, upstream, rules] => gateway::serve(proxy, upstream, Some(rules)),
+        ["serve", proxy, upstream] => gateway::serve(proxy, upstream),
         // The gateway beside nginx and haproxy; build it with `--profile lto`.
         ["gateway"] => gateway::run(service::Length::Full, None),
         ["gateway", "--smoke"] => gateway::run(service::Length::Smoke, None),

@@ -267,10 +267,7 @@ pub(super) fn tidegate(setting: Setting, rules: &str, upstream: &str) -> Child {
     std::fs::write(&file, rules).expect("its rules");
     let url = format!("http://{upstream}");
     let threads = setting.threads.to_string();
-    let Some(program) = program() else {
-        return stand_in(setting, &file, &url).with_files(files);
-    };
-    let mut command = setting.command(program.to_str().expect("a path in UTF-8"));
+    let mut command = setting.command(program().to_str().expect("a path in UTF-8"));
     command.args(["serve", "--upstream", &url, "--gateway", "127.0.0.1:0"]);
     command.args(["--gateway-threads", &threads, "--http", "off", "--grpc", "off"]);
     command.args(["--resp", "off", "--rules"]).arg(&file).stderr(Stdio::null());
@@ -281,19 +278,10 @@ pub(super) fn tidegate(setting: Setting, rules: &str, upstream: &str) -> Child {
     child.with_files(files)
 }
 
-/// The gateway within this program, as long as `tidegate serve` has none.
-fn stand_in(setting: Setting, rules: &Path, upstream: &str) -> Child {
-    let program = own_program();
-    let program = program.get_program().to_str().expect("a path in UTF-8");
-    let mut command = setting.command(program);
-    command.args(["serve", &format!("gateway:{}", setting.threads), upstream]).arg(rules);
-    Child::telling(&mut command, |line| Some(line.to_owned()))
-}
-
-/// The program that users run, built like this one; `None` as long as it has no gateway.
-fn program() -> Option<&'static Path> {
-    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let find = || {
+/// The program that users run, built like this one.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
         let own = std::env::current_exe().expect("the program that runs");
         let dir = own.parent().expect("a folder");
         let program = dir.join("tidegate");
@@ -303,14 +291,8 @@ fn program() -> Option<&'static Path> {
             Some("debug") | None => build("dev"),
             Some(profile) => build(profile),
         }
-        let help = Command::new(&program).args(["serve", "--help"]).output().expect("its help");
-        if String::from_utf8_lossy(&help.stdout).contains("--gateway-threads") {
-            return Some(program);
-        }
-        println!("\n**`tidegate serve` has no gateway yet**: the one in this program stands in.");
-        None
-    };
-    PROGRAM.get_or_init(find).as_deref()
+        program
+    })
 }
 
 fn build(profile: &str) {

@@ -19,6 +19,8 @@ pub(crate) enum Broken {
     TooLarge,
     #[error("the client broke off")]
     Client,
+    #[error("the client stopped on its way")]
+    ClientLate,
     #[error("the upstream broke off")]
     Upstream,
     #[error("the upstream stopped on its way")]
@@ -35,11 +37,49 @@ pub(crate) struct Streaming {
     pub(crate) inner: Incoming,
     /// How much more may come.
     pub(crate) left: u64,
-    /// The upstream is waited for from the last byte on.
     pub(crate) watch: Arc<Watch>,
+    /// How long the upstream may take from the last byte on.
     pub(crate) response: Ticks,
-    /// Why it ended early, if it did, for whoever answers the client.
-    pub(crate) end: Rc<Cell<Option<Broken>>>,
+    /// How long the client may take for the next byte, if nobody else looks after that.
+    pub(crate) patience: Option<Ticks>,
+    pub(crate) fate: Rc<Fate>,
+}
+
+/// What becomes of the body of a request, for whoever waits for the answer.
+#[derive(Debug, Default)]
+pub(crate) struct Fate {
+    /// Why it ended early, if it did.
+    pub(crate) broken: Cell<Option<Broken>>,
+    /// Whether it is the client that is waited for.
+    pub(crate) awaits_client: Cell<bool>,
+    /// Whether the answer has begun. Its deadlines count from then on.
+    pub(crate) is_answered: Cell<bool>,
+}
+
+impl Streaming {
+    /// Waits for the client, where nobody else does.
+    fn await_client(&self) {
+        if self.fate.is_answered.get() {
+            return;
+        }
+        match self.patience {
+            None => self.watch.rest(Wait::Upstream),
+            Some(_) if self.fate.awaits_client.get() => {}
+            Some(most) => {
+                self.fate.awaits_client.set(true);
+                self.watch.wait(Wait::Upstream, most);
+            }
+        }
+    }
+
+    /// Waits for the upstream.
+    fn await_upstream(&self) {
+        if self.fate.is_answered.get() {
+            return;
+        }
+        self.fate.awaits_client.set(false);
+        self.watch.wait(Wait::Upstream, self.response);
+    }
 }
 
 impl Body for Sending {
@@ -54,8 +94,7 @@ impl Body for Sending {
         let polled = Pin::new(&mut body.inner).poll_frame(context);
         let broken = match &polled {
             Poll::Pending => {
-                // Whoever is waited for now is the client, who has a deadline elsewhere.
-                body.watch.rest(Wait::Upstream);
+                body.await_client();
                 return Poll::Pending;
             }
             Poll::Ready(Some(Ok(frame))) => {
@@ -71,9 +110,9 @@ impl Body for Sending {
             Poll::Ready(Some(Err(_))) => Some(Broken::Client),
             Poll::Ready(None) => None,
         };
-        body.watch.wait(Wait::Upstream, body.response);
+        body.await_upstream();
         if let Some(broken) = broken {
-            body.end.set(Some(broken));
+            body.fate.broken.set(Some(broken));
             return Poll::Ready(Some(Err(broken)));
         }
         polled.map(|frame| frame.map(|frame| frame.map_err(|_| Broken::Client)))
@@ -108,6 +147,8 @@ pub(crate) struct Answer {
     kind: Kind,
     /// The request under way that this is the answer of.
     watch: Option<Arc<Watch>>,
+    /// How long the client may take for the next part, if nobody else looks after that.
+    patience: Option<(Arc<Watch>, Ticks)>,
     at_end: Option<Box<dyn AtEnd>>,
     bytes: u64,
     is_whole: bool,
@@ -127,8 +168,7 @@ enum Kind {
 impl Answer {
     /// A body that is there.
     pub(crate) fn text(text: impl Into<Bytes>) -> Self {
-        let kind = Kind::Text(text.into());
-        Self { kind, watch: None, at_end: None, bytes: 0, is_whole: false }
+        Self::new(Kind::Text(text.into()))
     }
 
     /// A body that comes from an upstream.
@@ -138,8 +178,17 @@ impl Answer {
         watch: Arc<Watch>,
         idle: Ticks,
     ) -> Self {
-        let kind = Kind::Stream { inner, lent, watch, idle };
-        Self { kind, watch: None, at_end: None, bytes: 0, is_whole: false }
+        Self::new(Kind::Stream { inner, lent, watch, idle })
+    }
+
+    fn new(kind: Kind) -> Self {
+        Self { kind, watch: None, patience: None, at_end: None, bytes: 0, is_whole: false }
+    }
+
+    /// Writes down by when each part has to be taken, for whoever gives up the answer then.
+    pub(crate) fn within(mut self, watch: &Arc<Watch>, patience: Ticks) -> Self {
+        self.patience = Some((Arc::clone(watch), patience));
+        self
     }
 
     /// Ends a request under way with it.
@@ -171,6 +220,9 @@ impl Body for Answer {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = self.get_mut();
+        if let Some((watch, _)) = &this.patience {
+            watch.forgive(Wait::Write);
+        }
         let frame = match &mut this.kind {
             Kind::Text(text) if text.is_empty() => None,
             Kind::Text(text) => Some(Ok(Frame::data(std::mem::take(text)))),
@@ -187,9 +239,16 @@ impl Body for Answer {
             },
         };
         match &frame {
-            Some(Ok(frame)) => this.bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Ok(frame)) => match frame.data_ref() {
+                Some(data) => this.bytes += data.len() as u64,
+                // Trailers are the end.
+                None => this.is_whole = true,
+            },
             Some(Err(_)) => {}
             None => this.is_whole = true,
+        }
+        if let (Some(Ok(_)), Some((watch, most))) = (&frame, &this.patience) {
+            watch.wait(Wait::Write, *most);
         }
         Poll::Ready(frame)
     }

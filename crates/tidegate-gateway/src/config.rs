@@ -10,7 +10,8 @@ pub use tidegate_server::TlsFiles;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GatewayConfig {
-    /// Where it listens: `127.0.0.1:8000`; port 0 is any free one.
+    /// Where it listens: `127.0.0.1:8000`, where port 0 is any free one, or `unix:/run/gateway.sock`.
+    /// Whoever may open the file of a Unix socket is trusted as a proxy is.
     pub listen: String,
     /// Certificate and key, if it speaks TLS.
     pub tls: Option<TlsFiles>,
@@ -129,7 +130,8 @@ pub struct Upstream {
     /// What routes call it.
     pub name: String,
     /// Where they are: `http://host:port`, `https://host` (HTTP/2 if they speak it), `h2c://host`
-    /// (HTTP/2 without TLS), `h2://host` (HTTP/2 with TLS).
+    /// (HTTP/2 without TLS), `h2://host` (HTTP/2 with TLS); at a Unix socket `unix:/run/app.sock`, or
+    /// `h2c+unix:/run/app.sock` for HTTP/2.
     pub urls: Vec<String>,
     /// Certificates that vouch for them instead of the system's, in PEM.
     pub ca: Option<PathBuf>,

@@ -1,7 +1,7 @@
 //! A client's connection, from its first byte to its last.
 
 use std::future::{Future as _, poll_fn};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_http::{Asked, Gate};
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::early::Early;
 use crate::fields::Peer;
-use crate::pool::LocalExecutor;
 use crate::proxy_protocol::{self, Header};
 use crate::scan::Sizes;
 use crate::seam::{Place, answer_http1, answer_http2};
+use crate::socket::Plain;
+use crate::streams::Streams;
 use crate::watch::{Wait, Watch};
 use crate::wire::{Stream, Wire};
 use crate::worker::Worker;
@@ -31,12 +31,16 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How often a silent HTTP/2 client is asked whether it is still there, and for how long.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much of an answer waits for an HTTP/2 client to take it.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve<G: Gate<Asked>>(worker: Rc<Worker<G>>, tcp: TcpStream, peer: SocketAddr) {
-    // Not worth losing a client over.
-    let _ = tcp.set_nodelay(true);
-    let opening = open(&worker, tcp, peer.ip());
+pub(crate) async fn serve<G: Gate<Asked>>(
+    worker: Rc<Worker<G>>,
+    plain: Plain,
+    peer: Option<IpAddr>,
+) {
+    let opening = open(&worker, plain, peer);
     let opened = tokio::select! {
         opened = opening => opened,
         // Whoever has not begun yet is not waited for.
@@ -63,42 +67,43 @@ struct Opened {
     stream: Stream,
     early: Vec<u8>,
     is_http2: bool,
-    client: IpAddr,
+    client: Option<IpAddr>,
     scheme: &'static str,
 }
 
 /// Finds out who connects and what is spoken; `None` if nothing sensible is.
 async fn open<G: Gate<Asked>>(
     worker: &Rc<Worker<G>>,
-    mut tcp: TcpStream,
-    peer: IpAddr,
+    mut plain: Plain,
+    peer: Option<IpAddr>,
 ) -> Option<Opened> {
     let shared = &worker.shared;
     let patience = &shared.config.patience;
     let (mut client, mut early) = (peer, Vec::new());
-    if shared.config.proxy_protocol && worker.trusted.covers(peer) {
-        let told = read_proxy_header(&mut tcp, &mut early);
-        client = tokio::time::timeout(patience.head, told).await.ok()??.unwrap_or(peer);
+    let is_trusted = || peer.is_none_or(|peer| worker.trusted.covers(peer));
+    if shared.config.proxy_protocol && is_trusted() {
+        let told = read_proxy_header(&mut plain, &mut early);
+        client = tokio::time::timeout(patience.head, told).await.ok()??.or(peer);
     }
     if let Some(tls) = &shared.tls {
         let acceptor = TlsAcceptor::from(tls.load_full());
-        let accepting = acceptor.accept(Early { early, inner: tcp });
+        let accepting = acceptor.accept(Early { early, inner: plain });
         let stream = tokio::time::timeout(patience.head, accepting).await.ok()?;
         let stream = stream.inspect_err(|error| {
             tracing::debug!(%error, "a client did not get through the TLS handshake");
         });
         let stream = stream.ok()?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let stream = Stream::Tls(Box::new(stream));
+        let stream = Stream::Right(Box::new(stream));
         return Some(Opened { stream, early: Vec::new(), is_http2, client, scheme: "https" });
     }
-    let sniffed = read_preface(&mut tcp, &mut early);
+    let sniffed = read_preface(&mut plain, &mut early);
     let is_http2 = tokio::time::timeout(patience.idle, sniffed).await.ok()??;
-    Some(Opened { stream: Stream::Tcp(tcp), early, is_http2, client, scheme: "http" })
+    Some(Opened { stream: Stream::Left(plain), early, is_http2, client, scheme: "http" })
 }
 
 /// Reads a header of the PROXY protocol. What follows it stays in `early`.
-async fn read_proxy_header(tcp: &mut TcpStream, early: &mut Vec<u8>) -> Option<Option<IpAddr>> {
+async fn read_proxy_header(plain: &mut Plain, early: &mut Vec<u8>) -> Option<Option<IpAddr>> {
     loop {
         match proxy_protocol::parse(early) {
             Header::Wrong => return None,
@@ -108,14 +113,14 @@ async fn read_proxy_header(tcp: &mut TcpStream, early: &mut Vec<u8>) -> Option<O
             }
             Header::Partial => {}
         }
-        if tcp.read_buf(early).await.ok()? == 0 {
+        if plain.read_buf(early).await.ok()? == 0 {
             return None;
         }
     }
 }
 
 /// Whether the client begins with HTTP/2. What it has sent is in `early`.
-async fn read_preface(tcp: &mut TcpStream, early: &mut Vec<u8>) -> Option<bool> {
+async fn read_preface(plain: &mut Plain, early: &mut Vec<u8>) -> Option<bool> {
     loop {
         let length = early.len().min(PREFACE.len());
         if !early.is_empty() && early[..length] != PREFACE[..length] {
@@ -124,7 +129,7 @@ async fn read_preface(tcp: &mut TcpStream, early: &mut Vec<u8>) -> Option<bool> 
         if length == PREFACE.len() {
             return Some(true);
         }
-        if tcp.read_buf(early).await.ok()? == 0 {
+        if plain.read_buf(early).await.ok()? == 0 {
             return None;
         }
     }
@@ -138,9 +143,10 @@ async fn serve_http1<G: Gate<Asked>>(place: Rc<Place<G>>, stream: Stream, early:
     let mut builder = http1::Builder::new();
     builder
         .header_read_timeout(None)
-        // A head always fits, and an answer has no need of more.
-        .max_buf_size((config.head_bytes_max * 2).max(64 * 1024))
-        .pipeline_flush(true);
+        // A head always fits, and an answer has no need of more. It is a bound only as long as answers
+        // in a row are not gathered into one write: with that, a client that does not read would have
+        // all of an answer kept for it.
+        .max_buf_size((config.head_bytes_max * 2).max(64 * 1024));
     let service = service_fn(move |request| answer_http1(Rc::clone(&place), request));
     let conn = builder.serve_connection(TokioIo::new(wire), service).with_upgrades();
     let mut conn = pin!(conn);
@@ -163,12 +169,14 @@ async fn serve_http1<G: Gate<Asked>>(place: Rc<Place<G>>, stream: Stream, early:
 async fn serve_http2<G: Gate<Asked>>(place: Rc<Place<G>>, stream: Stream, early: Vec<u8>) {
     let watch = Arc::clone(&place.watch);
     let shared = Arc::clone(&place.worker.shared);
-    let mut builder = http2::Builder::new(LocalExecutor);
+    let mut builder = http2::Builder::new(Streams);
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT)
         .max_concurrent_streams(shared.config.streams_max)
+        // What the library holds of an answer that its client does not take.
+        .max_send_buf_size(SEND_BUFFER_BYTES)
         .max_header_list_size(u32::try_from(shared.config.head_bytes_max).unwrap_or(u32::MAX));
     let service = service_fn(move |request| answer_http2(Rc::clone(&place), request));
     let io = Early { early, inner: stream };

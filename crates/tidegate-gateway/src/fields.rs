@@ -159,39 +159,40 @@ fn strip_named(headers: &mut HeaderMap) {
 
 /// Who is at the other end of a connection, and how it is told to upstreams.
 pub(crate) struct Peer {
-    /// The address of whoever is connected, or whom the PROXY protocol named.
-    pub(crate) address: IpAddr,
+    /// The address of whoever is connected, or whom the PROXY protocol named. By a Unix socket there is
+    /// none.
+    address: Option<IpAddr>,
     is_trusted: bool,
     /// The header that trusted proxies name clients in.
     forwarding: Forwarding,
     scheme: &'static str,
-    for_value: HeaderValue,
+    for_value: Option<HeaderValue>,
     proto_value: HeaderValue,
     /// The host that came last, and `Forwarded` with it: it is mostly the same again.
     last: RefCell<Option<(HeaderValue, HeaderValue)>>,
 }
 
 impl Peer {
-    pub(crate) fn new(address: IpAddr, scheme: &'static str, trusted: &Trusted) -> Self {
-        let address = address.to_canonical();
-        let text = address.to_string();
+    pub(crate) fn new(address: Option<IpAddr>, scheme: &'static str, trusted: &Trusted) -> Self {
+        let address = address.map(|address| address.to_canonical());
         // An address is visible ASCII.
-        let for_value = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("unknown"));
+        let value = |address: IpAddr| HeaderValue::from_str(&address.to_string()).ok();
         Self {
             address,
-            is_trusted: trusted.covers(address),
+            // Who may open the file of a Unix socket, its mode says.
+            is_trusted: address.is_none_or(|address| trusted.covers(address)),
             forwarding: trusted.forwarding(),
             scheme,
-            for_value,
+            for_value: address.and_then(value),
             proto_value: HeaderValue::from_static(scheme),
             last: RefCell::new(None),
         }
     }
 
     /// The address of the client: the peer's, or what peers say that are trusted.
-    pub(crate) fn client(&self, headers: &HeaderMap, trusted: &Trusted) -> IpAddr {
+    pub(crate) fn client(&self, headers: &HeaderMap, trusted: &Trusted) -> Option<IpAddr> {
         match self.is_trusted {
-            true => trusted.client_behind(Some(self.address), headers).unwrap_or(self.address),
+            true => trusted.client_behind(self.address, headers),
             false => self.address,
         }
     }
@@ -204,7 +205,7 @@ impl Peer {
         if self.is_trusted {
             return self.tell_more(headers, host, forwarded);
         }
-        headers.insert(X_FORWARDED_FOR, self.for_value.clone());
+        self.set_for(headers);
         headers.insert(X_FORWARDED_PROTO, self.proto_value.clone());
         if !host.is_empty() {
             headers.insert(X_FORWARDED_HOST, host);
@@ -218,12 +219,14 @@ impl Peer {
     fn tell_more(&self, headers: &mut HeaderMap, host: HeaderValue, forwarded: HeaderValue) {
         match self.forwarding {
             Forwarding::XForwardedFor => {
-                join(headers, X_FORWARDED_FOR, &self.for_value);
+                if let Some(value) = &self.for_value {
+                    join(headers, X_FORWARDED_FOR, value);
+                }
                 headers.insert(header::FORWARDED, forwarded);
             }
             Forwarding::Forwarded => {
                 join(headers, header::FORWARDED, &forwarded);
-                headers.insert(X_FORWARDED_FOR, self.for_value.clone());
+                self.set_for(headers);
             }
         }
         if !headers.contains_key(X_FORWARDED_PROTO) {
@@ -234,6 +237,14 @@ impl Peer {
         }
     }
 
+    /// Says the peer's address, and nothing if it has none.
+    fn set_for(&self, headers: &mut HeaderMap) {
+        match &self.for_value {
+            Some(value) => headers.insert(X_FORWARDED_FOR, value.clone()),
+            None => headers.remove(X_FORWARDED_FOR),
+        };
+    }
+
     fn forwarded(&self, host: &HeaderValue) -> HeaderValue {
         let mut last = self.last.borrow_mut();
         if let Some((known, forwarded)) = &*last
@@ -242,8 +253,9 @@ impl Peer {
             return forwarded.clone();
         }
         let client = match self.address {
-            IpAddr::V4(address) => format!("for={address}"),
-            IpAddr::V6(address) => format!("for=\"[{address}]\""),
+            Some(IpAddr::V4(address)) => format!("for={address}"),
+            Some(IpAddr::V6(address)) => format!("for=\"[{address}]\""),
+            None => "for=unknown".to_owned(),
         };
         let text = match host.to_str() {
             Ok(host) if !host.is_empty() && !host.contains(['"', '\\']) => {
@@ -365,7 +377,7 @@ mod tests {
     #[test]
     fn nobody_is_believed_who_is_not_trusted() {
         let nobody = Trusted::default();
-        let peer = Peer::new("192.0.2.1".parse().unwrap(), "http", &nobody);
+        let peer = Peer::new("192.0.2.1".parse().ok(), "http", &nobody);
         let mut headers = map(&[
             ("host", "a"),
             ("x-forwarded-for", "198.51.100.7"),
@@ -374,7 +386,7 @@ mod tests {
             ("x-forwarded-host", "b"),
             ("forwarded", "for=198.51.100.7"),
         ]);
-        assert_eq!(peer.client(&headers, &nobody).to_string(), "192.0.2.1");
+        assert_eq!(peer.client(&headers, &nobody), "192.0.2.1".parse().ok());
         peer.tell(&mut headers);
         let told = map(&[
             ("host", "a"),
@@ -389,7 +401,7 @@ mod tests {
     #[test]
     fn those_who_are_trusted_are_added_to() {
         let trusted = Trusted::parse(["192.0.2.0/24", "::1"], Forwarding::XForwardedFor).unwrap();
-        let peer = Peer::new("::1".parse().unwrap(), "https", &trusted);
+        let peer = Peer::new("::1".parse().ok(), "https", &trusted);
         let mut headers = map(&[
             ("host", "a"),
             ("x-forwarded-for", "203.0.113.1, 198.51.100.7"),
@@ -397,7 +409,7 @@ mod tests {
             ("x-forwarded-proto", "http"),
             ("forwarded", "for=203.0.113.1"),
         ]);
-        assert_eq!(peer.client(&headers, &trusted).to_string(), "198.51.100.7");
+        assert_eq!(peer.client(&headers, &trusted), "198.51.100.7".parse().ok());
         peer.tell(&mut headers);
         let told = map(&[
             ("host", "a"),
@@ -407,7 +419,26 @@ mod tests {
             ("forwarded", "for=\"[::1]\";host=\"a\";proto=https"),
         ]);
         assert_eq!(headers, told);
-        assert_eq!(peer.client(&map(&[]), &trusted).to_string(), "::1");
+        assert_eq!(peer.client(&map(&[]), &trusted), "::1".parse().ok());
+    }
+
+    #[test]
+    fn who_comes_by_a_unix_socket_is_believed_and_has_no_address() {
+        for (forwarding, x, forwarded) in [
+            (Forwarding::XForwardedFor, Some("198.51.100.7"), "for=unknown;proto=http"),
+            (Forwarding::Forwarded, None, "for=198.51.100.8, for=unknown;proto=http"),
+        ] {
+            let trusted = Trusted::parse([""; 0], forwarding).unwrap();
+            let peer = Peer::new(None, "http", &trusted);
+            let mut headers =
+                map(&[("x-forwarded-for", "198.51.100.7"), ("forwarded", "for=198.51.100.8")]);
+            let wanted = x.unwrap_or("198.51.100.8").parse().ok();
+            assert_eq!(peer.client(&headers, &trusted), wanted);
+            assert_eq!(peer.client(&map(&[]), &trusted), None);
+            peer.tell(&mut headers);
+            let text = |name| headers.get(name).map(|value| value.to_str().unwrap());
+            assert_eq!((text("x-forwarded-for"), text("forwarded")), (x, Some(forwarded)));
+        }
     }
 
     #[test]
@@ -421,11 +452,11 @@ mod tests {
         };
         let said = |forwarding: Forwarding| {
             let trusted = Trusted::parse(["::1"], forwarding).unwrap();
-            let peer = Peer::new("::1".parse().unwrap(), "http", &trusted);
+            let peer = Peer::new("::1".parse().ok(), "http", &trusted);
             let (client, mut told) = (peer.client(&headers(), &trusted), headers());
             peer.tell(&mut told);
             let text = |name| told[name].to_str().unwrap().to_owned();
-            (client.to_string(), text("x-forwarded-for"), text("forwarded"))
+            (client.unwrap().to_string(), text("x-forwarded-for"), text("forwarded"))
         };
         let (client, x, forwarded) = said(Forwarding::XForwardedFor);
         assert_eq!((&*client, &*x), ("203.0.113.1", "203.0.113.1, ::1"));

@@ -1,6 +1,5 @@
 //! A request on its way to an upstream, until its answer begins.
 
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
@@ -10,10 +9,10 @@ use std::task::Poll;
 
 use http::header::{self, HeaderMap};
 use http::uri::{Authority, Uri};
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
-use crate::body::{Broken, Sending};
+use crate::body::{Broken, Fate, Sending};
 use crate::pool::{Conn, Lent, NoWay, Pools, Way};
 use crate::upstream::{RoutePace, Upstream};
 use crate::watch::{Wait, Watch};
@@ -37,6 +36,7 @@ impl Failure {
             Self::NoWay(NoWay::Full) => StatusCode::SERVICE_UNAVAILABLE,
             Self::NoWay(NoWay::Late) | Self::Late => StatusCode::GATEWAY_TIMEOUT,
             Self::Body(Broken::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Body(Broken::ClientLate) => StatusCode::REQUEST_TIMEOUT,
             Self::Body(_) => StatusCode::BAD_REQUEST,
         }
     }
@@ -49,6 +49,7 @@ impl Failure {
             Self::Broken => "the upstream broke off, or its answer makes no sense",
             Self::Late => "the upstream did not answer in time",
             Self::Body(Broken::TooLarge) => "the body is too large",
+            Self::Body(Broken::ClientLate) => "the body did not come in time",
             Self::Body(_) => "the body could not be read to its end",
         }
     }
@@ -86,12 +87,12 @@ enum Sent {
 pub(crate) async fn forward(
     course: Course<'_>,
     mut request: Request<Sending>,
-    body_end: Option<&Cell<Option<Broken>>>,
+    fate: Option<&Fate>,
 ) -> Result<Begun, Failure> {
     let Course { pools, upstream, pace, watch } = course;
     let shared = Arc::clone(pools.upstream(upstream));
     let mut address = pools.next_address(upstream);
-    let (mut tried, mut may_reuse) = (0, true);
+    let (mut tried, mut may_reuse, mut is_fresh) = (0, true, true);
     let begun = loop {
         let reused = if may_reuse { pools.reuse(upstream, address).await } else { None };
         let way = match reused {
@@ -112,7 +113,7 @@ pub(crate) async fn forward(
             },
         };
         watch.wait(Wait::Upstream, pace.response);
-        let is_fresh = matches!(way, Way::Http1 { is_reused: false, .. });
+        is_fresh = matches!(way, Way::Http1 { is_reused: false, .. });
         let sent = match way {
             Way::Http1 { conn, is_reused } => {
                 send_http1(course, address, conn, is_reused, request).await
@@ -133,16 +134,26 @@ pub(crate) async fn forward(
             Sent::Failed(failure) => break Err(failure),
         }
     };
+    if let Some(fate) = fate {
+        fate.is_answered.set(true);
+    }
     watch.rest(Wait::Upstream);
-    begun.map_err(|failure| match body_end.and_then(Cell::get) {
+    begun.map_err(|failure| match fate.and_then(|fate| whose(failure, fate)) {
         Some(broken) => Failure::Body(broken),
         None => {
-            if failure == Failure::Broken {
+            // That one which was kept is closed when it is used, happens where all are well.
+            if failure == Failure::Broken && is_fresh {
                 shared.failed(address);
             }
             failure
         }
     })
+}
+
+/// What the client did wrong, if it is at fault.
+fn whose(failure: Failure, fate: &Fate) -> Option<Broken> {
+    let is_late = failure == Failure::Late && fate.awaits_client.get();
+    fate.broken.get().or(is_late.then_some(Broken::ClientLate))
 }
 
 async fn send_http1(
@@ -153,6 +164,15 @@ async fn send_http1(
     mut request: Request<Sending>,
 ) -> Sent {
     let Course { pools, upstream, watch, .. } = course;
+    if request.version() == Version::HTTP_2
+        && request.headers().contains_key(header::TRAILER)
+        && matches!(request.body(), Sending::Stream(_))
+    {
+        // Only what comes in chunks can have trailers.
+        let headers = request.headers_mut();
+        headers.remove(header::CONTENT_LENGTH);
+        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     // Names are sent as the client wrote them, but for the case of letters.
     *request.version_mut() = Version::HTTP_11;
     let shared = pools.upstream(upstream);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -11,15 +11,17 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
-use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tidegate::rules::RouteTable;
 use tidegate_http::{Asked, Gate, NoNetwork, Trusted};
-use tidegate_server::{GatewayStats, TlsError, server_config, threads_by_default};
+use tidegate_server::{
+    Address, AddressError, GatewayStats, SocketFile, TlsError, server_config, threads_by_default,
+};
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 use crate::config::GatewayConfig;
 use crate::log::Logs;
+use crate::socket::{Bound, bind};
 use crate::stats::GatewayWatch;
 use crate::upstream::{RoutePace, Upstream};
 use crate::wire::Pace;
@@ -29,13 +31,14 @@ use crate::worker::{Shared, Target, Worker};
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 /// How long a client may still send that has its last answer.
 const LINGER: Duration = Duration::from_secs(2);
-/// How many connections may wait to be accepted.
-const BACKLOG: i32 = 1024;
 
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GatewayError {
+    /// Where it is to listen is no address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
     /// The address cannot be listened at.
     #[error("cannot listen at {address} for the gateway")]
     Bind {
@@ -74,7 +77,9 @@ pub enum GatewayError {
 
 /// A running gateway: it accepts by the time it is made. Dropped, it ends at once.
 pub struct Gateway {
-    address: SocketAddr,
+    address: Address,
+    tcp: Option<SocketAddr>,
+    file: Option<SocketFile>,
     shared: Arc<Shared>,
     logs: Option<Logs>,
     threads: Vec<JoinHandle<()>>,
@@ -98,8 +103,10 @@ impl Gateway {
         };
         let logs = Logs::start(&config.access_log).map_err(GatewayError::Log)?;
         let shared = Arc::new(share(config)?);
-        let (address, listeners) = bind(&shared.config.listen, threads)?;
-        let mut gateway = Self { address, shared, logs, threads: Vec::new() };
+        let address = shared.config.listen.parse()?;
+        let failed = |source| GatewayError::Bind { address: shared.config.listen.clone(), source };
+        let Bound { address, tcp, file, listeners } = bind(&address, threads).map_err(failed)?;
+        let mut gateway = Self { address, tcp, file, shared, logs, threads: Vec::new() };
         for (index, listener) in listeners.into_iter().enumerate() {
             let (shared, gate) = (Arc::clone(&gateway.shared), gate.clone());
             let logs = gateway.logs.clone();
@@ -108,7 +115,7 @@ impl Gateway {
             let run = move || {
                 let local = LocalSet::new();
                 local.block_on(&runtime, async move {
-                    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+                    let Ok(listener) = listener.settle() else { return };
                     let log = logs.map(|logs| logs.of_thread());
                     let worker = Rc::new(Worker::new(shared, gate, log));
                     worker.run(listener, index == 0).await;
@@ -120,9 +127,14 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Where it listens, with the real port.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The same, if it is a TCP port.
+    pub fn socket_address(&self) -> Option<SocketAddr> {
+        self.tcp
     }
 
     /// How many client connections are open.
@@ -154,6 +166,8 @@ impl Gateway {
     /// Ends: nobody new is accepted, requests under way are answered, connections are closed.
     /// Whether all of that was done in the time that there was.
     pub async fn drain(mut self) -> bool {
+        // Who comes too late is told so by the system, and does not wait.
+        self.file = None;
         self.shared.drain.cancel();
         self.shared.tasks.close();
         let waiting = tokio::time::timeout(self.shared.config.drain, self.shared.tasks.wait());
@@ -232,37 +246,4 @@ fn share(config: GatewayConfig) -> Result<Shared, GatewayError> {
         tasks: Default::default(),
         config,
     })
-}
-
-/// A listener for each thread, all at one address: the system gives each connection to one.
-fn bind(
-    text: &str,
-    count: usize,
-) -> Result<(SocketAddr, Vec<std::net::TcpListener>), GatewayError> {
-    let failed = |source| GatewayError::Bind { address: text.to_owned(), source };
-    let no_address = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let mut addresses = text.to_socket_addrs().map_err(failed)?;
-    let wanted = addresses.next().ok_or_else(no_address).map_err(failed)?;
-    let first = listen(wanted).map_err(failed)?;
-    let address = first.local_addr().map_err(failed)?;
-    let mut listeners = vec![first];
-    for _ in 1..count {
-        listeners.push(listen(address).map_err(failed)?);
-    }
-    Ok((address, listeners))
-}
-
-fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
-    // Connections inherit it.
-    let keepalive = TcpKeepalive::new()
-        .with_time(Duration::from_secs(60))
-        .with_interval(Duration::from_secs(15));
-    socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
 }

@@ -33,7 +33,9 @@ mod proxy_protocol;
 mod respond;
 mod scan;
 mod seam;
+mod socket;
 mod stats;
+mod streams;
 mod tunnel;
 mod upstream;
 mod watch;
@@ -48,4 +50,5 @@ pub use stats::GatewayWatch;
 pub use tidegate_http::{
     Answers, Asked, Asking, Forwarding, Gate, KeyGate, Open, RefusedBody, RuleGate, key,
 };
+pub use tidegate_server::Address;
 pub use tidegate_server::{GatewayStats, UpstreamStats};

@@ -11,7 +11,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use http::StatusCode;
 use http::request::Parts;
-use http::uri::Authority;
 use tidegate::Verdict;
 
 use crate::config::{AccessLog, LogTo};
@@ -69,8 +68,8 @@ impl Line {
         })
     }
 
-    pub(crate) fn set_request(&mut self, parts: &Parts, client: IpAddr) {
-        self.client = Some(client);
+    pub(crate) fn set_request(&mut self, parts: &Parts, client: Option<IpAddr>) {
+        self.client = client;
         self.method = parts.method.as_str().to_owned();
         let host = parts.headers.get(http::header::HOST);
         self.host = host.and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
@@ -85,8 +84,8 @@ impl Line {
         }
     }
 
-    pub(crate) fn set_upstream(&mut self, upstream: &Authority) {
-        self.upstream = Some(upstream.as_str().to_owned());
+    pub(crate) fn set_upstream(&mut self, upstream: &str) {
+        self.upstream = Some(upstream.to_owned());
     }
 }
 

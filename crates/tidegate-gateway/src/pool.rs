@@ -13,10 +13,12 @@ use std::time::Duration;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 use crate::body::Sending;
+use crate::socket::{self, Plain};
 use crate::upstream::{Address, Protocol, Target, Upstream};
 use crate::watch::now;
 
@@ -135,7 +137,7 @@ impl Pools {
                 Ok(way)
             }
             Ok(Err(error)) => {
-                let address = &shared.addresses[address].authority;
+                let address = &shared.addresses[address].name;
                 tracing::debug!(%address, %error, "cannot connect to an upstream");
                 Err(NoWay::Refused)
             }
@@ -210,18 +212,18 @@ impl Drop for Place {
 }
 
 async fn dial(address: &Address, place: Place) -> io::Result<Way> {
-    let tcp = match &address.target {
-        Target::Known(known) => TcpStream::connect(known).await?,
-        Target::Named(name, port) => TcpStream::connect((name.as_str(), *port)).await?,
+    let plain = match &address.target {
+        Target::Known(known) => socket::tcp(TcpStream::connect(known).await?),
+        Target::Named(name, port) => socket::tcp(TcpStream::connect((name.as_str(), *port)).await?),
+        Target::Unix(path) => Plain::Right(UnixStream::connect(path).await?),
     };
-    tcp.set_nodelay(true)?;
     let came = Arc::new(AtomicU64::new(0));
     let (stream, agreed) = match &address.tls {
-        None => (Stream::Tcp(tcp), None),
+        None => (Stream::Left(plain), None),
         Some((connector, name)) => {
-            let stream = connector.connect(name.clone(), tcp).await?;
+            let stream = connector.connect(name.clone(), plain).await?;
             let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
-            (Stream::Tls(Box::new(stream)), agreed)
+            (Stream::Right(Box::new(stream)), agreed)
         }
     };
     let is_http2 = match address.protocol {
@@ -266,24 +268,12 @@ impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for LocalExecutor 
 }
 
 /// A connection to an upstream, with or without TLS.
-enum Stream {
-    Tcp(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+type Stream = Either<Plain, Box<TlsStream<Plain>>>;
 
 /// A connection that counts what comes: a request is tried again only if nothing did.
 struct Tallied {
     stream: Stream,
     came: Arc<AtomicU64>,
-}
-
-macro_rules! each {
-    ($stream:expr, $inner:ident => $call:expr) => {
-        match $stream {
-            Stream::Tcp($inner) => $call,
-            Stream::Tls($inner) => $call,
-        }
-    };
 }
 
 impl AsyncRead for Tallied {
@@ -294,7 +284,7 @@ impl AsyncRead for Tallied {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let done = each!(&mut this.stream, stream => Pin::new(stream).poll_read(context, buffer));
+        let done = Pin::new(&mut this.stream).poll_read(context, buffer);
         let some = buffer.filled().len() - before;
         // Nobody else writes to it.
         this.came.store(this.came.load(Relaxed).wrapping_add(some as u64), Relaxed);
@@ -308,7 +298,7 @@ impl AsyncWrite for Tallied {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        each!(&mut self.get_mut().stream, stream => Pin::new(stream).poll_write(context, bytes))
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
@@ -316,18 +306,18 @@ impl AsyncWrite for Tallied {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        each!(&mut self.get_mut().stream, stream => Pin::new(stream).poll_write_vectored(context, parts))
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, parts)
     }
 
     fn is_write_vectored(&self) -> bool {
-        each!(&self.stream, stream => stream.is_write_vectored())
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(&mut self.get_mut().stream, stream => Pin::new(stream).poll_flush(context))
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(&mut self.get_mut().stream, stream => Pin::new(stream).poll_shutdown(context))
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
     }
 }

@@ -1,7 +1,8 @@
 //! The one place where a request on a connection is taken and answered.
 
-use std::cell::Cell;
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,14 +16,15 @@ use tidegate::rules::HttpRequest as _;
 use tidegate::{Admission, Held, Turn};
 use tidegate_http::{Answers, Asked, Gate, Told, refusal};
 
-use crate::body::{Answer, AtEnd, Broken, Sending, Streaming};
+use crate::body::{Answer, AtEnd, Broken, Fate, Sending, Streaming};
 use crate::fields::{self, Peer};
 use crate::forward::{Begun, Course, Failure, forward};
 use crate::log::{Line, Outcome};
 use crate::respond;
 use crate::scan::Fault;
+use crate::streams;
 use crate::tunnel;
-use crate::watch::{Mode, Watch};
+use crate::watch::{Mode, Ticks, Watch};
 use crate::wire::is_stand_in;
 use crate::worker::{Target, Worker};
 
@@ -52,14 +54,16 @@ pub(crate) async fn answer_http2<G: Gate<Asked>>(
     place.watch.begin_request();
     let watched = place.worker.watches.watch();
     let watch = Arc::clone(watched.share());
-    std::future::poll_fn(|context| {
+    poll_fn(|context| {
         watch.arm(context);
         std::task::Poll::Ready(())
     })
     .await;
+    streams::give_up_with(&watch);
     let response = answer(&place, &watch, request).await;
     let kept = Kept { _watched: watched, next: None };
-    Ok(response.map(|body| body.ending(Arc::clone(&place.watch)).keeping(kept)))
+    let ending = |body: Answer| body.ending(Arc::clone(&place.watch)).keeping(kept);
+    Ok(response.map(|body| ending(body).within(&watch, place.worker.shared.pace.write)))
 }
 
 /// Keeps the deadlines of a stream until its answer is over.
@@ -89,8 +93,10 @@ async fn answer<G: Gate<Asked>>(
     let is_head = *request.method() == Method::HEAD;
     let is_http1 = request.version() != Version::HTTP_2;
     let had_upgrade = is_http1 && request.headers().contains_key(header::UPGRADE);
-    let mut after = After::default();
-    let answered = route(place, watch, request, &mut line, &mut after).await;
+    let is_asked_for = !request.headers().contains_key(header::EXPECT);
+    let (parts, body) = request.into_parts();
+    let (mut body, mut after) = (Some(body), After::default());
+    let answered = route(place, watch, parts, &mut body, &mut line, &mut after).await;
     let mut response = answered.unwrap_or_else(|refused| {
         after.settle(place.worker.answers(), &refused.head());
         if refused.status.is_client_error() && refused.status != StatusCode::NOT_FOUND {
@@ -102,6 +108,9 @@ async fn answer<G: Gate<Asked>>(
         }
         response
     });
+    if let Some(body) = body.filter(|_| is_http1) {
+        leave(body, is_asked_for, &mut response);
+    }
     if had_upgrade && watch.mode() == Mode::Parked {
         watch.resume();
     }
@@ -117,6 +126,26 @@ async fn answer<G: Gate<Asked>>(
     let after: Option<Box<dyn AtEnd>> = Some(Box::new(after));
     let body = std::mem::replace(response.body_mut(), Answer::text(bytes::Bytes::new()));
     response.map(|_| body.then(after))
+}
+
+/// The longest body that is read only to be thrown away.
+const DISCARD_MAX: u64 = 64 * 1024;
+
+/// Leaves a body that nobody wants. A short one is thrown away as it comes, so that the connection can go
+/// on. Otherwise it ends here: a client that waits to be told to send it is not told, and a long one costs
+/// more than a new connection.
+fn leave(mut body: Incoming, is_coming: bool, response: &mut Response<Answer>) {
+    if body.is_end_stream() || response.headers().contains_key(header::CONNECTION) {
+        return;
+    }
+    let is_short = body.size_hint().exact().is_some_and(|length| length <= DISCARD_MAX);
+    if !is_coming || !is_short {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        return;
+    }
+    tokio::task::spawn_local(async move {
+        while let Some(Ok(_)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {}
+    });
 }
 
 /// What is done once an answer is over: places are given back, a line is written.
@@ -178,23 +207,23 @@ impl From<Fault> for Refused {
 async fn route<G: Gate<Asked>>(
     place: &Rc<Place<G>>,
     watch: &Arc<Watch>,
-    request: Request<Incoming>,
+    mut parts: Parts,
+    body: &mut Option<Incoming>,
     line: &mut Option<Box<Line>>,
     after: &mut After,
 ) -> Result<Response<Answer>, Refused> {
     let worker = &place.worker;
-    if is_stand_in(request.method(), request.uri())
+    if is_stand_in(&parts.method, &parts.uri)
         && let Some(fault) = watch.fault()
     {
         return Err(fault.into());
     }
-    let (mut parts, body) = request.into_parts();
     fields::normalise(&mut parts)?;
     let client = place.peer.client(&parts.headers, &worker.trusted);
     if let Some(line) = line {
         line.set_request(&parts, client);
     }
-    let asked = Asked::new(parts, Some(client));
+    let asked = Asked::new(parts, client);
     let is_grpc = asked.is_grpc();
     let refused = |status: StatusCode, detail: &'static str| Refused {
         status,
@@ -205,7 +234,7 @@ async fn route<G: Gate<Asked>>(
     let Some(target) = worker.route(asked.host(), asked.path()) else {
         return Err(refused(StatusCode::NOT_FOUND, "there is no route for this host and path"));
     };
-    let length = body.size_hint().exact();
+    let length = body.as_ref().and_then(|body| body.size_hint().exact());
     if length.is_some_and(|length| length > target.body_max) {
         let failure = Failure::Body(Broken::TooLarge);
         return Err(Refused { must_close: true, ..refused(failure.status(), failure.detail()) });
@@ -214,10 +243,12 @@ async fn route<G: Gate<Asked>>(
         Said::Go(told) => told,
         Said::Stop(response) => return Ok(response),
     };
-    let parts = asked.parts;
-    let mut response = match fields::upgrade_of(&parts) {
-        Some(protocol) => tunnel::upgrade(place, target, parts, body, protocol, after).await,
-        None => pass_on(place, watch, target, parts, body, line, after).await,
+    let body = body.take().filter(|body| !body.is_end_stream());
+    // Whoever sends a body stays with HTTP.
+    let upgrade = fields::upgrade_of(&asked.parts).filter(|_| body.is_none());
+    let mut response = match upgrade {
+        Some(protocol) => tunnel::upgrade(place, target, asked.parts, protocol, line, after).await,
+        None => pass_on(place, watch, target, asked, body, line, after).await,
     }
     .map_err(|failure| {
         if let Some(line) = line {
@@ -294,33 +325,62 @@ async fn pass_on<G: Gate<Asked>>(
     place: &Rc<Place<G>>,
     watch: &Arc<Watch>,
     target: &Target,
-    mut parts: Parts,
-    body: Incoming,
+    asked: Asked,
+    body: Option<Incoming>,
     line: &mut Option<Box<Line>>,
     after: &mut After,
 ) -> Result<Response<Answer>, Failure> {
     let worker = &place.worker;
-    let (body, end) = match body.is_end_stream() {
-        true => (Sending::Nothing, None),
-        false => {
-            let end: Rc<Cell<Option<Broken>>> = Rc::default();
+    let (body, fate) = match body {
+        None => (Sending::Nothing, None),
+        Some(body) => {
+            let fate = Rc::new(Fate::default());
             let body = Sending::Stream(Box::new(Streaming {
                 inner: body,
                 left: target.body_max,
                 watch: Arc::clone(watch),
                 response: target.pace.response,
-                end: Rc::clone(&end),
+                patience: patience(place, target, &asked),
+                fate: Rc::clone(&fate),
             }));
-            (body, Some(end))
+            (body, Some(fate))
         }
     };
+    let mut parts = asked.parts;
     prepare(place, &mut parts);
     let request = Request::from_parts(parts, body);
     let course =
         Course { pools: &worker.pools, upstream: target.upstream, pace: &target.pace, watch };
-    let Begun { response, lent, address } = forward(course, request, end.as_deref()).await?;
+    let begun = forward(course, request, fate.as_deref()).await?;
+    if begun.response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        // Nobody has asked for that.
+        return Err(Failure::Broken);
+    }
+    Ok(pass_back(place, watch, target, begun, line, after))
+}
+
+/// How long the client may take for the next byte of a body. Over HTTP/1 its connection looks after that.
+fn patience<G>(place: &Place<G>, target: &Target, asked: &Asked) -> Option<Ticks> {
+    if asked.parts.version != Version::HTTP_2 {
+        return None;
+    }
+    // Calls of gRPC may be silent on both sides.
+    Some(if asked.is_grpc() { target.pace.idle } else { place.worker.shared.pace.body })
+}
+
+/// Sends back an answer that has begun.
+pub(crate) fn pass_back<G: Gate<Asked>>(
+    place: &Place<G>,
+    watch: &Arc<Watch>,
+    target: &Target,
+    begun: Begun,
+    line: &mut Option<Box<Line>>,
+    after: &mut After,
+) -> Response<Answer> {
+    let Begun { response, lent, address } = begun;
+    let worker = &place.worker;
     if let Some(line) = line {
-        line.set_upstream(&worker.pools.upstream(target.upstream).addresses[address].authority);
+        line.set_upstream(&worker.pools.upstream(target.upstream).addresses[address].name);
     }
     let (mut head, body) = response.into_parts();
     after.settle(worker.answers(), &head);
@@ -331,8 +391,7 @@ async fn pass_on<G: Gate<Asked>>(
     // How it came is not how it goes.
     head.version = Version::HTTP_11;
     head.extensions.clear();
-    let body = Answer::stream(body, lent, Arc::clone(watch), target.pace.idle);
-    Ok(Response::from_parts(head, body))
+    Response::from_parts(head, Answer::stream(body, lent, Arc::clone(watch), target.pace.idle))
 }
 
 /// Makes the head of a request what an upstream is to see.

@@ -10,16 +10,15 @@ use std::task::{Context, Poll};
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
-use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tidegate_http::{Asked, Gate};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::body::{Answer, Sending};
-use crate::fields;
-use crate::forward::{Begun, Course, Failure, forward};
-use crate::seam::{After, Place, prepare};
+use crate::forward::{Course, Failure, forward};
+use crate::log::Line;
+use crate::seam::{After, Place, pass_back, prepare};
 use crate::watch::{Mode, Ticks, Wait, Watch};
 use crate::worker::Target;
 
@@ -32,15 +31,11 @@ pub(crate) async fn upgrade<G: Gate<Asked>>(
     place: &Rc<Place<G>>,
     target: &Target,
     mut parts: Parts,
-    body: Incoming,
     protocol: HeaderValue,
+    line: &mut Option<Box<Line>>,
     after: &mut After,
 ) -> Result<Response<Answer>, Failure> {
     let watch = &place.watch;
-    if !body.is_end_stream() {
-        // Whoever sends a body and wants another protocol stays with this one.
-        return Err(Failure::Body(crate::body::Broken::Client));
-    }
     let client = parts.extensions.remove::<OnUpgrade>();
     prepare(place, &mut parts);
     parts.headers.insert(header::UPGRADE, protocol);
@@ -48,26 +43,21 @@ pub(crate) async fn upgrade<G: Gate<Asked>>(
     let request = Request::from_parts(parts, Sending::Nothing);
     let course =
         Course { pools: &place.worker.pools, upstream: target.upstream, pace: &target.pace, watch };
-    let Begun { mut response, lent, .. } = forward(course, request, None).await?;
-    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        let (mut head, body) = response.into_parts();
-        after.settle(place.worker.answers(), &head);
-        fields::strip(&mut head.headers);
-        head.extensions.clear();
-        let body = Answer::stream(body, lent, Arc::clone(watch), target.pace.idle);
-        return Ok(Response::from_parts(head, body));
+    let mut begun = forward(course, request, None).await?;
+    if begun.response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(pass_back(place, watch, target, begun, line, after));
     }
-    let upstream = hyper::upgrade::on(&mut response);
+    let upstream = hyper::upgrade::on(&mut begun.response);
     let Some(client) = client else { return Err(Failure::Broken) };
-    let agreed = response.headers().get(header::UPGRADE).cloned();
-    let (mut head, _) = response.into_parts();
-    after.settle(place.worker.answers(), &head);
-    fields::strip(&mut head.headers);
-    head.extensions.clear();
+    // What comes by that connection now is no answer to anybody else.
+    begun.lent = None;
+    let agreed = begun.response.headers().get(header::UPGRADE).cloned();
+    let mut response = pass_back(place, watch, target, begun, line, after);
     if let Some(agreed) = agreed {
-        head.headers.insert(header::UPGRADE, agreed);
+        response.headers_mut().insert(header::UPGRADE, agreed);
     }
-    head.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     watch.set_mode(Mode::Tunnel);
     let idle = target.pace.idle;
     let worker = Rc::clone(&place.worker);
@@ -80,7 +70,7 @@ pub(crate) async fn upgrade<G: Gate<Asked>>(
         let watched = worker.watches.watch();
         join(TokioIo::new(client), TokioIo::new(upstream), watched.share(), idle).await;
     });
-    Ok(Response::from_parts(head, Answer::text(bytes::Bytes::new())))
+    Ok(response)
 }
 
 /// Carries bytes both ways until both ends are done, one fails, or nothing comes for too long.

@@ -1,6 +1,7 @@
 //! Upstreams: where they are, and whether they are well. Shared by all threads.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub(crate) struct Upstream {
 
 /// One of them.
 pub(crate) struct Address {
+    /// How people know it: host and port, or the path of a socket.
+    pub(crate) name: String,
     pub(crate) target: Target,
     pub(crate) scheme: Scheme,
     pub(crate) authority: Authority,
@@ -52,6 +55,7 @@ pub(crate) enum Target {
     Known(SocketAddr),
     /// A name, looked up for every connection.
     Named(String, u16),
+    Unix(PathBuf),
 }
 
 /// What is spoken.
@@ -136,7 +140,7 @@ impl Upstream {
     pub(crate) fn looked(&self, at: usize, is_well: bool) {
         let address = &self.addresses[at];
         if address.is_unwell.swap(!is_well, Relaxed) == is_well {
-            tracing::info!(address = %address.authority, is_well, "the health of an upstream changed");
+            tracing::info!(address = %address.name, is_well, "the health of an upstream changed");
         }
         if is_well {
             self.answered(at);
@@ -146,6 +150,9 @@ impl Upstream {
 
 impl Address {
     fn new(url: &str, config: &config::Upstream) -> Result<Self, String> {
+        if let Some((scheme, path)) = unix_of(url) {
+            return Self::at_socket(scheme, path);
+        }
         let uri: Uri = url.parse().map_err(|error| format!("it is not a URL: {error}"))?;
         let authority = uri.authority().ok_or("it has no host; give `http://host:port`")?.clone();
         if !matches!(uri.path(), "" | "/")
@@ -159,7 +166,10 @@ impl Address {
             Some("h2c") => (Scheme::HTTP, Protocol::Http2),
             Some("https") => (Scheme::HTTPS, Protocol::Agreed),
             Some("h2") => (Scheme::HTTPS, Protocol::Http2),
-            _ => return Err("the scheme is none of `http`, `https`, `h2c`, `h2`".into()),
+            _ => {
+                let known = "`http`, `https`, `h2c`, `h2`, `unix`, `h2c+unix`";
+                return Err(format!("the scheme is none of {known}"));
+            }
         };
         let name = authority.host();
         let port = authority.port_u16().unwrap_or(if scheme == Scheme::HTTP { 80 } else { 443 });
@@ -177,19 +187,52 @@ impl Address {
             }
         };
         let host = HeaderValue::from_str(authority.as_str()).map_err(|error| error.to_string())?;
-        Ok(Self {
+        let name = authority.as_str().to_owned();
+        Ok(Self { scheme, tls, ..Self::plain(name, target, authority, host, protocol) })
+    }
+
+    /// Behind a Unix socket, where there is no host; those that ask for one get the customary one.
+    fn at_socket(scheme: &str, path: &str) -> Result<Self, String> {
+        if !path.starts_with('/') {
+            return Err("it is no path from the root; give `unix:/run/app.sock`".into());
+        }
+        let protocol = if scheme == "unix" { Protocol::Http1 } else { Protocol::Http2 };
+        let (authority, host) =
+            (Authority::from_static("localhost"), HeaderValue::from_static("localhost"));
+        let target = Target::Unix(path.into());
+        Ok(Self::plain(format!("unix:{path}"), target, authority, host, protocol))
+    }
+
+    /// Without TLS, and well until it is seen not to be.
+    fn plain(
+        name: String,
+        target: Target,
+        authority: Authority,
+        host: HeaderValue,
+        protocol: Protocol,
+    ) -> Self {
+        Self {
+            name,
             target,
-            scheme,
+            scheme: Scheme::HTTP,
             authority,
             host,
             protocol,
-            tls,
+            tls: None,
             failures: AtomicU32::new(0),
             out_since: AtomicU32::new(0),
             failures_ever: AtomicU64::new(0),
             is_unwell: AtomicBool::new(false),
-        })
+        }
     }
+}
+
+/// The scheme and the path of an address that is a Unix socket. Some write the path behind two slashes, as
+/// if there were a host.
+fn unix_of(url: &str) -> Option<(&str, &str)> {
+    let (scheme, path) = url.split_once(':')?;
+    let is_unix = matches!(scheme, "unix" | "h2c+unix");
+    is_unix.then(|| (scheme, path.strip_prefix("//").unwrap_or(path)))
 }
 
 /// TLS to upstreams, trusting the system's certificates or those that were given.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use crate::early::Early;
 use crate::scan::{Fault, Scanner, Sizes};
+use crate::socket::Plain;
 use crate::watch::{Mode, Ticks, Wait, Watch};
 
 /// What stands in for a request that is refused before it is parsed. The scanner lets no client
@@ -30,11 +31,7 @@ pub(crate) fn is_stand_in(method: &http::Method, target: &http::Uri) -> bool {
 }
 
 /// A connection, with or without TLS.
-#[derive(Debug)]
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Tls(Box<TlsStream<Early<TcpStream>>>),
-}
+pub(crate) type Stream = Either<Plain, Box<TlsStream<Early<Plain>>>>;
 
 /// How long a client may take, in ticks.
 #[derive(Clone, Copy, Debug)]
@@ -304,55 +301,5 @@ impl AsyncWrite for Wire {
             this.watch.wait(Wait::Read, this.pace.linger);
         }
         this.poll_linger(context)
-    }
-}
-
-/// Calls a method on whatever the connection is.
-macro_rules! each {
-    ($stream:expr, $inner:ident => $call:expr) => {
-        match $stream {
-            Stream::Tcp($inner) => $call,
-            Stream::Tls($inner) => $call,
-        }
-    };
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_read(context, buffer))
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_write(context, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(context, parts))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        each!(self, stream => stream.is_write_vectored())
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_flush(context))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(context))
     }
 }

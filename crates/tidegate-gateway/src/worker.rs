@@ -1,6 +1,8 @@
 //! One thread of a gateway: its listener, its connections, its pools.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -11,7 +13,6 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use tidegate::rules::{RouteScratch, RouteTable};
 use tidegate_http::{Answers, Asked, Gate, Trusted};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,6 +22,7 @@ use crate::connection;
 use crate::health;
 use crate::log::Log;
 use crate::pool::Pools;
+use crate::socket::{Listener, Plain};
 use crate::upstream::{RoutePace, Upstream};
 use crate::watch::Watches;
 use crate::wire::Pace;
@@ -98,7 +100,7 @@ impl<G: Gate<Asked>> Worker<G> {
     }
 
     /// Serves until it all ends. The first thread looks after the health of upstreams.
-    pub(crate) async fn run(self: Rc<Self>, listener: TcpListener, is_first: bool) {
+    pub(crate) async fn run(self: Rc<Self>, listener: Listener, is_first: bool) {
         let shared = Arc::clone(&self.shared);
         let this = Rc::clone(&self);
         tokio::task::spawn_local(async move {
@@ -120,12 +122,12 @@ impl<G: Gate<Asked>> Worker<G> {
     }
 
     /// Accepts connections until the gateway drains; those that wait then are still taken.
-    async fn accept_all(self: &Rc<Self>, listener: TcpListener) {
+    async fn accept_all(self: &Rc<Self>, listener: Listener) {
         let shared = &self.shared;
         loop {
             let accepted = tokio::select! {
                 biased;
-                accepted = listener.accept() => accepted,
+                accepted = poll_fn(|context| listener.poll_accept(context)) => accepted,
                 () = shared.drain.cancelled() => break,
             };
             match accepted {
@@ -138,7 +140,7 @@ impl<G: Gate<Asked>> Worker<G> {
                 }
             }
         }
-        std::future::poll_fn(|context| {
+        poll_fn(|context| {
             while let Poll::Ready(Ok((stream, peer))) = listener.poll_accept(context) {
                 self.take(stream, peer);
             }
@@ -147,11 +149,11 @@ impl<G: Gate<Asked>> Worker<G> {
         .await;
     }
 
-    fn take(self: &Rc<Self>, stream: TcpStream, peer: std::net::SocketAddr) {
+    fn take(self: &Rc<Self>, stream: Plain, peer: Option<IpAddr>) {
         let shared = &self.shared;
         if shared.open.load(Relaxed) >= shared.config.connections_max {
             shared.turned_away.fetch_add(1, Relaxed);
-            tracing::debug!(%peer, "a connection was turned away: there are too many");
+            tracing::debug!(?peer, "a connection was turned away: there are too many");
             return;
         }
         shared.open.fetch_add(1, Relaxed);

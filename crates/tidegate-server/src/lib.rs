@@ -27,6 +27,7 @@ mod service;
 mod soon;
 mod stores;
 mod tls;
+mod unix;
 
 pub use address::{Address, AddressError};
 pub use clock::ServiceClock;
@@ -38,3 +39,4 @@ pub use server::{Bound, Server, StartError};
 pub use service::{Limits, Service};
 pub use stores::{AnyStore, StoreError};
 pub use tls::{TlsError, server_config};
+pub use unix::{SocketFile, bind_unix};

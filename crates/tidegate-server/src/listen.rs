@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,6 +25,7 @@ use crate::lanes::Lanes;
 use crate::metrics::Metrics;
 use crate::server::StartError;
 use crate::tls::{TlsError, server_config};
+use crate::unix::{SocketFile, bind_unix};
 
 /// How long a client may take to agree on TLS.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ pub(crate) struct Listener {
 
 enum Socket {
     Tcp(TcpListener),
-    Unix { listener: UnixListener, path: PathBuf },
+    Unix { listener: UnixListener, file: SocketFile },
 }
 
 /// TLS of a listener; its certificate can be changed while it is in use.
@@ -97,8 +97,8 @@ impl Listener {
             Address::Off => return Ok(None),
             Address::Tcp(address) => Socket::Tcp(TcpListener::bind(address).await.map_err(failed)?),
             Address::Unix(path) => {
-                let listener = bind_unix(path).await.map_err(failed)?;
-                Socket::Unix { listener, path: path.clone() }
+                let (listener, file) = bind_unix(path).map_err(failed)?;
+                Socket::Unix { listener: UnixListener::from_std(listener).map_err(failed)?, file }
             }
         };
         let tls = match tls {
@@ -124,7 +124,7 @@ impl Listener {
                 let address = listener.local_addr().map(|address| address.to_string());
                 Address::Tcp(address.unwrap_or_default())
             }
-            Socket::Unix { path, .. } => Address::Unix(path.clone()),
+            Socket::Unix { file, .. } => Address::Unix(file.path().to_owned()),
         }
     }
 
@@ -218,31 +218,6 @@ impl Listener {
                 Ok((Plain::Unix(stream), Peer::Unix))
             }
         }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Socket::Unix { path, .. } = &self.socket {
-            // It may have been taken away by somebody else, which is as well.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-/// Binds a Unix socket. One that nobody answers at any more is cleared away first.
-async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let is_socket = std::fs::symlink_metadata(path)
-                .is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()));
-            if !is_socket || UnixStream::connect(path).await.is_ok() {
-                return Err(error);
-            }
-            std::fs::remove_file(path)?;
-            UnixListener::bind(path)
-        }
-        other => other,
     }
 }
 

@@ -22,7 +22,7 @@ fn a_request_goes_through_and_comes_back() {
         "User-Agent: u",
         &url(&gateway, "/a%2Fb//../c?d=%20e"),
     ]);
-    let host = gateway.address();
+    let host = at(&gateway);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert_eq!(
         body,
@@ -229,7 +229,7 @@ fn wrong_settings_are_told() {
     let error = start(&|config| config.upstreams[0].urls = vec!["ftp://a".into()]);
     assert_eq!(
         error,
-        "`ftp://a` of the upstream `default` cannot be used: the scheme is none of `http`, `https`, `h2c`, `h2`"
+        "`ftp://a` of the upstream `default` cannot be used: the scheme is none of `http`, `https`, `h2c`, `h2`, `unix`, `h2c+unix`"
     );
     let error = start(&|config| config.routes[0].upstream = "other".into());
     assert_eq!(error, "a route cannot be used: there is no upstream `other`");

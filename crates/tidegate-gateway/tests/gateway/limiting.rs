@@ -12,7 +12,7 @@ use tidegate_gateway::{Asked, Gate, Gateway, GatewayConfig, RefusedBody, RuleGat
 
 use crate::support::*;
 
-type Limiter = RuleLimiter<MemoryStore, ManualClock>;
+pub(crate) type Limiter = RuleLimiter<MemoryStore, ManualClock>;
 
 pub(crate) fn rules(text: &str) -> Rules {
     let loaded = Rules::load(&[File { name: "api.yaml", text }], &Options::default());
@@ -20,20 +20,20 @@ pub(crate) fn rules(text: &str) -> Rules {
 }
 
 /// A limiter whose clock tests move.
-fn limiter(text: &str) -> (Limiter, ManualClock) {
+pub(crate) fn limiter(text: &str) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
     let limiter =
         RuleLimiter::build(MemoryStore::new(), clock.clone(), rules(text), Modes::default());
     (limiter.unwrap(), clock)
 }
 
-fn with(gate: impl Gate<Asked>, config: GatewayConfig) -> Gateway {
+pub(crate) fn with(gate: impl Gate<Asked>, config: GatewayConfig) -> Gateway {
     let mut config = config;
     config.threads = 1;
     Gateway::start(config, gate).unwrap()
 }
 
-const TWO_AN_HOUR: &str = "
+pub(crate) const TWO_AN_HOUR: &str = "
 domain: api
 http:
   - match: { path: \"/**\" }
@@ -204,9 +204,9 @@ async fn grpc_is_refused_in_its_own_words() {
     let config = GatewayConfig::to(format!("h2c://{upstream}"));
     let gateway = with(RuleGate::new(limiter, "api"), config);
     for _ in 0..2 {
-        crate::secure::grpc_ask(gateway.address(), "fine").await.unwrap();
+        crate::secure::grpc_ask(at(&gateway), "fine").await.unwrap();
     }
-    let refused = crate::secure::grpc_ask(gateway.address(), "fine").await.unwrap_err();
+    let refused = crate::secure::grpc_ask(at(&gateway), "fine").await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused:?}");
     assert_eq!(refused.message(), "the limit `api.ip` of 2 is reached; try again in 1800 s");
     assert_eq!(refused.metadata().get("retry-after").unwrap(), "1800");

@@ -2,12 +2,20 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod curl;
+mod dying;
 mod forwarding;
+mod frames;
 mod limiting;
 mod malformed;
+mod nghttp;
 mod operation;
+mod reuse;
 mod secure;
+mod slow;
 mod stores;
 mod support;
+mod unix;
 mod upgrades;
+mod websocket;
 mod worked_examples;

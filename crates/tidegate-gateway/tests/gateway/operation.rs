@@ -46,7 +46,7 @@ fn the_proxy_protocol_comes_before_tls() {
     config.trusted_proxies = vec!["127.0.0.1".into()];
     config.tls = Some(crate::secure::certify(dir.path(), "localhost"));
     let gateway = start(config);
-    let target = format!("https://localhost:{}/", gateway.address().port());
+    let target = format!("https://localhost:{}/", at(&gateway).port());
     let answer = curl(&["-k", "-4", "--haproxy-protocol", &target]);
     assert!(answer.contains("x-forwarded-for: 127.0.0.1\n"), "{answer}");
 }
@@ -69,7 +69,7 @@ fn the_access_log_has_a_line_for_each_request() {
     assert_eq!(lines[0]["method"], "GET");
     assert_eq!(lines[0]["target"], "/\"a?b=c");
     assert_eq!(lines[0]["client"], "127.0.0.1");
-    assert_eq!(lines[0]["host"], gateway.address().to_string());
+    assert_eq!(lines[0]["host"], at(&gateway).to_string());
     assert_eq!(lines[0]["upstream"], upstream.address.to_string());
     assert_eq!((&lines[0]["status"], &lines[0]["outcome"]), (&200.into(), &"forwarded".into()));
     assert_eq!((&lines[0]["bytes"], &lines[0]["whole"]), (&answer.len().into(), &true.into()));
@@ -91,7 +91,7 @@ async fn draining_lets_requests_finish_and_closes_the_idle() {
         }
     });
     let gateway = start(GatewayConfig::to(upstream.url()));
-    let address = gateway.address();
+    let address = at(&gateway);
     let mut idle = connect(&gateway);
     let mut busy = connect(&gateway);
     busy.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();

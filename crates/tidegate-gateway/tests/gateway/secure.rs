@@ -33,7 +33,7 @@ fn tls_is_terminated_and_certificates_are_read_again() {
     let files = certify(dir.path(), "one.example");
     config.tls = Some(files.clone());
     let gateway = start(config);
-    let port = gateway.address().port();
+    let port = at(&gateway).port();
     let ask = |name: &str, version: &str| {
         let resolve = format!("{name}:{port}:127.0.0.1");
         let url = format!("https://{name}:{port}/");
@@ -74,7 +74,7 @@ fn http2_without_tls_is_understood() {
     ]);
     assert!(answer.starts_with("HTTP/2 200"), "{answer}");
     assert!(answer.contains("POST /x?y HTTP/1.1\n") && answer.ends_with("\nbody"), "{answer}");
-    let host = gateway.address();
+    let host = at(&gateway);
     for wanted in
         [format!("host: {host}\n"), "cookie: a=b; c=d\n".into(), "content-length: 4\n".into()]
     {
@@ -100,7 +100,7 @@ fn upstreams_may_speak_http2() {
                 "body",
                 &url(&gateway, "/x?y"),
             ]);
-            let host = gateway.address();
+            let host = at(&gateway);
             assert!(answer.starts_with(&format!("POST http://{host}/x?y HTTP/2.0\n")), "{answer}");
             assert!(answer.ends_with("\nbody"), "{answer}");
         }
@@ -118,7 +118,7 @@ fn upstreams_may_speak_tls() {
     config.tls = Some(files.clone());
     // A gateway is as good a server as any.
     let inner = start(config);
-    let port = inner.address().port();
+    let port = at(&inner).port();
     for scheme in ["https", "h2"] {
         let mut config = GatewayConfig::to(format!("{scheme}://127.0.0.1:{port}"));
         config.upstreams[0].ca = Some(files.certificate.clone());
@@ -183,11 +183,11 @@ pub(crate) async fn grpc_ask(
 async fn grpc_goes_through_with_its_trailers() {
     let upstream = grpc_server();
     let gateway = start(GatewayConfig::to(format!("h2c://{upstream}")));
-    grpc_ask(gateway.address(), "fine").await.unwrap();
-    let refused = grpc_ask(gateway.address(), "other").await.unwrap_err();
+    grpc_ask(at(&gateway), "fine").await.unwrap();
+    let refused = grpc_ask(at(&gateway), "other").await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (tonic::Code::NotFound, "no other"));
     let gone = start(GatewayConfig::to(format!("h2c://{}", nobody())));
-    let refused = grpc_ask(gone.address(), "fine").await.unwrap_err();
+    let refused = grpc_ask(at(&gone), "fine").await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
 }
 
@@ -213,7 +213,7 @@ fn an_idle_http2_client_is_sent_away() {
     let mut config = GatewayConfig::to(upstream.url());
     config.patience.idle = Duration::from_millis(200);
     let gateway = start(config);
-    let mut stream = TcpStream::connect(gateway.address()).unwrap();
+    let mut stream = TcpStream::connect(at(&gateway)).unwrap();
     stream.set_read_timeout(Some(GUARD)).unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
     let mut bytes = Vec::new();

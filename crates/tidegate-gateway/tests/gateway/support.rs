@@ -144,8 +144,13 @@ pub(crate) fn start(config: GatewayConfig) -> Gateway {
     Gateway::start(config, Open).unwrap()
 }
 
+/// Where a gateway listens that does so at a port.
+pub(crate) fn at(gateway: &Gateway) -> SocketAddr {
+    gateway.socket_address().expect("a port")
+}
+
 pub(crate) fn connect(gateway: &Gateway) -> TcpStream {
-    let stream = TcpStream::connect(gateway.address()).unwrap();
+    let stream = TcpStream::connect(at(gateway)).unwrap();
     stream.set_read_timeout(Some(GUARD)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
@@ -197,7 +202,7 @@ pub(crate) fn curl(arguments: &[&str]) -> String {
 }
 
 pub(crate) fn url(gateway: &Gateway, path: &str) -> String {
-    format!("http://{}{path}", gateway.address())
+    format!("http://{}{path}", at(gateway))
 }
 
 /// The status of an answer.

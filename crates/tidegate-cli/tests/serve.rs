@@ -177,7 +177,7 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
     let taken = Serving::start(&[]);
     let taken = taken.address("grpc");
     let cases: [(&[&str], &str); 7] = [
-        (&["--gateway", "127.0.0.1:0"], "the gateway is being built"),
+        (&["--gateway", "127.0.0.1:0"], "has nowhere to send requests"),
         (&["--rules", rules.to_str().unwrap()], "did you mean `minute`?"),
         (&["--rules", "/nowhere/at/all"], "/nowhere/at/all"),
         (&["--grpc", &taken], "hint: another program listens there; choose with --grpc ADDR"),

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate::rules::{Descriptor, Entry, File, Options, Override, Rules, Unit};
 use tidegate::{ManualClock, MemoryStore, Modes, Op, Query, RuleLimiter};
-use tidegate_server::{FrontEnd, Service, ServiceClock, StoreError};
+use tidegate_server::{FrontEnd, GatewayStats, Service, ServiceClock, StoreError, UpstreamStats};
 use tidegate_store_redis::{RedisOptions, RedisStore};
 
 const TEXT: &str = "
@@ -282,7 +282,13 @@ async fn every_metric_is_described_and_every_description_is_of_one() {
     let clock = ServiceClock::Manual(ManualClock::new());
     let limiter = RuleLimiter::build(store.into(), clock, rules(TEXT), Modes::default());
     let redis = names(&Service::new(limiter.expect("the rules can be enforced"), 0.8));
-    let memory = names(&service());
+    let service = service();
+    service.show_gateway(|| {
+        let mut stats = GatewayStats::default();
+        stats.upstreams.push(UpstreamStats::new("api 127.0.0.1:3000", true, 0));
+        stats
+    });
+    let memory = names(&service);
     assert!(redis.contains("tidegate_breaker_open") && !memory.contains("tidegate_breaker_open"));
 
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");

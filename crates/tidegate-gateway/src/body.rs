@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
+use crate::fields;
 use crate::pool::Lent;
 use crate::watch::{Ticks, Wait, Watch};
 
@@ -115,7 +116,7 @@ impl Body for Sending {
             body.fate.broken.set(Some(broken));
             return Poll::Ready(Some(Err(broken)));
         }
-        polled.map(|frame| frame.map(|frame| frame.map_err(|_| Broken::Client)))
+        polled.map(|frame| frame.map(|frame| frame.map(decent).map_err(|_| Broken::Client)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -131,6 +132,14 @@ impl Body for Sending {
             Self::Stream(body) => body.inner.size_hint(),
         }
     }
+}
+
+/// A part of a body as it may go on: trailers say nothing that heads have to.
+fn decent(mut frame: Frame<Bytes>) -> Frame<Bytes> {
+    if let Some(trailers) = frame.trailers_mut() {
+        fields::strip_trailers(trailers);
+    }
+    frame
 }
 
 /// What happens when an answer is over, however it ends.
@@ -234,7 +243,7 @@ impl Body for Answer {
                 }
                 Poll::Ready(frame) => {
                     watch.rest(Wait::Upstream);
-                    frame.map(|frame| frame.map_err(|_| Broken::Upstream))
+                    frame.map(|frame| frame.map(decent).map_err(|_| Broken::Upstream))
                 }
             },
         };

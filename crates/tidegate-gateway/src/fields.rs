@@ -7,6 +7,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{Method, Uri, Version};
+use smallvec::SmallVec;
 use tidegate_http::{Forwarding, Trusted};
 
 use crate::scan::Fault;
@@ -14,6 +15,9 @@ use crate::scan::Fault;
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+/// How the names begin of what proxies say of clients, and another one that some use.
+const X_FORWARDED: &str = "x-forwarded-";
+const X_REAL_IP: &str = "x-real-ip";
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
@@ -59,6 +63,10 @@ fn check_http2(parts: &mut Parts) -> Result<(), Fault> {
     let mut hosts = parts.headers.get_all(header::HOST).iter();
     if hosts.next().is_none() || hosts.next().is_some() {
         return Err(Fault::Host);
+    }
+    let expected = parts.headers.get(header::EXPECT);
+    if expected.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+        return Err(Fault::Expectation);
     }
     // Cookies may come in pieces there, and nowhere else.
     let mut cookies = parts.headers.get_all(header::COOKIE).iter();
@@ -134,6 +142,46 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     }
 }
 
+/// Takes out of trailers what only a head can say: how long the message is, where it goes, whom it is from.
+pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
+    strip(trailers);
+    for name in [
+        header::CONTENT_LENGTH,
+        header::HOST,
+        header::TE,
+        header::TRAILER,
+        header::AUTHORIZATION,
+        header::COOKIE,
+        header::SET_COOKIE,
+        header::FORWARDED,
+    ] {
+        trailers.remove(name);
+    }
+    strip_claims(trailers, |name| name.starts_with(X_FORWARDED) || name == X_REAL_IP);
+}
+
+/// Takes out headers by name, and those that become the same where names are variables: there `_` and `-`
+/// are one.
+fn strip_claims(headers: &mut HeaderMap, is_claim: impl Fn(&str) -> bool) {
+    let is_out = |name: &HeaderName| {
+        let name = name.as_str();
+        match name.contains('_') {
+            false => is_claim(name),
+            true => is_disguised(&name.replace('_', "-")),
+        }
+    };
+    let out: SmallVec<[HeaderName; 4]> =
+        headers.keys().filter(|name| is_out(name)).cloned().collect();
+    for name in out {
+        headers.remove(name);
+    }
+}
+
+fn is_disguised(name: &str) -> bool {
+    name.starts_with(X_FORWARDED)
+        || [X_REAL_IP, "content-length", "transfer-encoding"].contains(&name)
+}
+
 /// Takes out `Connection` and the headers that it names.
 fn strip_named(headers: &mut HeaderMap) {
     let mut named: Vec<HeaderName> = Vec::new();
@@ -205,6 +253,7 @@ impl Peer {
         if self.is_trusted {
             return self.tell_more(headers, host, forwarded);
         }
+        strip_claims(headers, |name| name.starts_with(X_FORWARDED) || name == X_REAL_IP);
         self.set_for(headers);
         headers.insert(X_FORWARDED_PROTO, self.proto_value.clone());
         if !host.is_empty() {
@@ -217,6 +266,7 @@ impl Peer {
     /// stands there is the client's.
     #[cold]
     fn tell_more(&self, headers: &mut HeaderMap, host: HeaderValue, forwarded: HeaderValue) {
+        strip_claims(headers, |_| false);
         match self.forwarding {
             Forwarding::XForwardedFor => {
                 if let Some(value) = &self.for_value {

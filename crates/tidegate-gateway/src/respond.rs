@@ -26,11 +26,14 @@ pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Answer> {
 
 /// The same for those who speak gRPC: a status and no body.
 pub(crate) fn grpc_problem(status: StatusCode, detail: &str) -> Response<Answer> {
-    let is_of_upstream = matches!(
+    let may_work_later = matches!(
         status,
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+        StatusCode::REQUEST_TIMEOUT
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
     );
-    if !is_of_upstream {
+    if !may_work_later {
         return problem(status, detail);
     }
     let mut response = Response::new(Answer::text(Bytes::new()));

@@ -246,6 +246,7 @@ async fn route<G: Gate<Asked>>(
     let body = body.take().filter(|body| !body.is_end_stream());
     // Whoever sends a body stays with HTTP.
     let upgrade = fields::upgrade_of(&asked.parts).filter(|_| body.is_none());
+    let has_body = body.is_some();
     let mut response = match upgrade {
         Some(protocol) => tunnel::upgrade(place, target, asked.parts, protocol, line, after).await,
         None => pass_on(place, watch, target, asked, body, line, after).await,
@@ -254,12 +255,12 @@ async fn route<G: Gate<Asked>>(
         if let Some(line) = line {
             line.outcome = Outcome::Failed;
         }
-        let must_close = matches!(failure, Failure::Body(_));
         // The scanner knows better what was wrong with it.
         if let (Failure::Body(_), Some(fault)) = (failure, watch.fault()) {
             return fault.into();
         }
-        Refused { must_close, ..refused(failure.status(), failure.detail()) }
+        // Nobody has read the rest of a body, if there is one.
+        Refused { must_close: has_body, ..refused(failure.status(), failure.detail()) }
     })?;
     if let Some(told) = told {
         told.put(worker.answers(), response.headers_mut());

@@ -24,16 +24,15 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
 /// Brings the target to its plain form: a path in the URI, the host in `Host`. A host in the
 /// target counts for more than the header, as RFC 9112 has it; HTTP/2 has to tell one host only.
-pub(crate) fn normalise(parts: &mut Parts) -> Result<(), Fault> {
+pub(crate) fn normalise(parts: &mut Parts, target_max: usize) -> Result<(), Fault> {
     if parts.method == Method::CONNECT {
         return Err(Fault::Connect);
     }
     if let Some(authority) = parts.uri.authority() {
         let host = host_of(authority)?;
-        if parts.version == Version::HTTP_2
-            && let Some(told) = parts.headers.get(header::HOST)
-            && told.as_bytes() != host.as_bytes()
-        {
+        let mut told = parts.headers.get_all(header::HOST).iter();
+        let is_one = told.next().is_none_or(|told| told.as_bytes() == host.as_bytes());
+        if parts.version == Version::HTTP_2 && (!is_one || told.next().is_some()) {
             return Err(Fault::Host);
         }
         let path = parts.uri.path_and_query().cloned();
@@ -42,6 +41,9 @@ pub(crate) fn normalise(parts: &mut Parts) -> Result<(), Fault> {
         parts.uri = Uri::from(path);
     }
     if parts.version == Version::HTTP_2 {
+        if parts.uri.path_and_query().is_some_and(|target| target.as_str().len() > target_max) {
+            return Err(Fault::TargetTooLong);
+        }
         check_http2(parts)?;
     }
     let path = parts.uri.path();
@@ -391,7 +393,7 @@ mod tests {
             ("/c%2F/../d", "/c%2F/../d", "a"),
         ] {
             let mut parts = parts("GET", uri, &[("host", "a")]);
-            normalise(&mut parts).unwrap();
+            normalise(&mut parts, 100).unwrap();
             assert_eq!(parts.uri.to_string(), path, "{uri}");
             assert!(parts.uri.authority().is_none());
             assert_eq!(parts.headers["host"], host);
@@ -402,14 +404,14 @@ mod tests {
     fn http2_has_one_host_and_one_cookie() {
         let mut request = parts("GET", "http://a/", &[("cookie", "b=c"), ("cookie", "d=e")]);
         request.version = Version::HTTP_2;
-        normalise(&mut request).unwrap();
+        normalise(&mut request, 100).unwrap();
         assert_eq!(request.headers["cookie"], "b=c; d=e");
         assert_eq!(request.headers.get_all("cookie").iter().count(), 1);
         let mut request = parts("GET", "http://a/", &[("host", "b")]);
         request.version = Version::HTTP_2;
-        assert_eq!(normalise(&mut request), Err(Fault::Host));
-        assert_eq!(normalise(&mut parts("CONNECT", "a:1", &[])), Err(Fault::Connect));
-        assert_eq!(normalise(&mut parts("GET", "*", &[])), Err(Fault::Target));
+        assert_eq!(normalise(&mut request, 100), Err(Fault::Host));
+        assert_eq!(normalise(&mut parts("CONNECT", "a:1", &[]), 100), Err(Fault::Connect));
+        assert_eq!(normalise(&mut parts("GET", "*", &[]), 100), Err(Fault::Target));
     }
 
     #[test]

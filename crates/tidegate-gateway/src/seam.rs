@@ -218,7 +218,7 @@ async fn route<G: Gate<Asked>>(
     {
         return Err(fault.into());
     }
-    fields::normalise(&mut parts)?;
+    fields::normalise(&mut parts, worker.shared.config.target_bytes_max)?;
     let client = place.peer.client(&parts.headers, &worker.trusted);
     if let Some(line) = line {
         line.set_request(&parts, client);

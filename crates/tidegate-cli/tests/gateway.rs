@@ -1,5 +1,7 @@
 //! `tidegate serve --upstream`: the gateway as it is started, with real clients and upstreams.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests say what they expect")]
+
 mod support;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

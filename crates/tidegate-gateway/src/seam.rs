@@ -269,6 +269,7 @@ async fn route<G: Gate<Asked>>(
 }
 
 /// What limits said of a request, as the client will read it.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each refusal")]
 enum Said {
     Go(Option<Told>),
     Stop(Response<Answer>),

@@ -15,6 +15,7 @@ pub(crate) const GOAWAY: u8 = 7;
 
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
+pub(crate) const CONTINUATION: u8 = 9;
 
 /// The head of a GET, as the static table of HPACK has it.
 pub(crate) const GET: &[(&str, &str)] =

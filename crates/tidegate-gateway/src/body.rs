@@ -156,8 +156,6 @@ pub(crate) struct Answer {
     kind: Kind,
     /// The request under way that this is the answer of.
     watch: Option<Arc<Watch>>,
-    /// How long the client may take for the next part, if nobody else looks after that.
-    patience: Option<(Arc<Watch>, Ticks)>,
     at_end: Option<Box<dyn AtEnd>>,
     bytes: u64,
     is_whole: bool,
@@ -171,6 +169,8 @@ enum Kind {
         lent: Option<Lent>,
         watch: Arc<Watch>,
         idle: Ticks,
+        /// How long the client may take for the next part, if nobody else looks after that.
+        patience: Option<Ticks>,
     },
 }
 
@@ -187,16 +187,20 @@ impl Answer {
         watch: Arc<Watch>,
         idle: Ticks,
     ) -> Self {
-        Self::new(Kind::Stream { inner, lent, watch, idle })
+        Self::new(Kind::Stream { inner, lent, watch, idle, patience: None })
     }
 
     fn new(kind: Kind) -> Self {
-        Self { kind, watch: None, patience: None, at_end: None, bytes: 0, is_whole: false }
+        Self { kind, watch: None, at_end: None, bytes: 0, is_whole: false }
     }
 
-    /// Writes down by when each part has to be taken, for whoever gives up the answer then.
-    pub(crate) fn within(mut self, watch: &Arc<Watch>, patience: Ticks) -> Self {
-        self.patience = Some((Arc::clone(watch), patience));
+    /// Writes down by when each part has to be taken, for whoever gives up the answer then. What is there
+    /// already has one part, and is over when that is taken.
+    pub(crate) fn within(mut self, watch: &Watch, most: Ticks) -> Self {
+        watch.wait(Wait::Write, most);
+        if let Kind::Stream { patience, .. } = &mut self.kind {
+            *patience = Some(most);
+        }
         self
     }
 
@@ -229,23 +233,28 @@ impl Body for Answer {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = self.get_mut();
-        if let Some((watch, _)) = &this.patience {
-            watch.forgive(Wait::Write);
-        }
         let frame = match &mut this.kind {
             Kind::Text(text) if text.is_empty() => None,
             Kind::Text(text) => Some(Ok(Frame::data(std::mem::take(text)))),
-            Kind::Stream { inner, watch, idle, .. } => match Pin::new(inner).poll_frame(context) {
-                Poll::Pending if watch.is_late(Wait::Upstream) => Some(Err(Broken::Late)),
-                Poll::Pending => {
-                    watch.wait_on(Wait::Upstream, *idle);
-                    return Poll::Pending;
+            Kind::Stream { inner, watch, idle, patience, .. } => {
+                if patience.is_some() {
+                    watch.forgive(Wait::Write);
                 }
-                Poll::Ready(frame) => {
-                    watch.rest(Wait::Upstream);
-                    frame.map(|frame| frame.map(decent).map_err(|_| Broken::Upstream))
+                match Pin::new(inner).poll_frame(context) {
+                    Poll::Pending if watch.is_late(Wait::Upstream) => Some(Err(Broken::Late)),
+                    Poll::Pending => {
+                        watch.wait_on(Wait::Upstream, *idle);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(frame) => {
+                        watch.rest(Wait::Upstream);
+                        if let Some(most) = *patience {
+                            watch.wait(Wait::Write, most);
+                        }
+                        frame.map(|frame| frame.map(decent).map_err(|_| Broken::Upstream))
+                    }
                 }
-            },
+            }
         };
         match &frame {
             Some(Ok(frame)) => match frame.data_ref() {
@@ -255,9 +264,6 @@ impl Body for Answer {
             },
             Some(Err(_)) => {}
             None => this.is_whole = true,
-        }
-        if let (Some(Ok(_)), Some((watch, most))) = (&frame, &this.patience) {
-            watch.wait(Wait::Write, *most);
         }
         Poll::Ready(frame)
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version, response};
@@ -93,7 +94,7 @@ async fn answer<G: Gate<Asked>>(
     let is_head = *request.method() == Method::HEAD;
     let is_http1 = request.version() != Version::HTTP_2;
     let had_upgrade = is_http1 && request.headers().contains_key(header::UPGRADE);
-    let is_asked_for = !request.headers().contains_key(header::EXPECT);
+    let is_coming = !request.headers().contains_key(header::EXPECT);
     let (parts, body) = request.into_parts();
     let (mut body, mut after) = (Some(body), After::default());
     let answered = route(place, watch, parts, &mut body, &mut line, &mut after).await;
@@ -109,7 +110,7 @@ async fn answer<G: Gate<Asked>>(
         response
     });
     if let Some(body) = body.filter(|_| is_http1) {
-        leave(body, is_asked_for, &mut response);
+        leave(body, is_coming, &mut response);
     }
     if had_upgrade && watch.mode() == Mode::Parked {
         watch.resume();
@@ -124,7 +125,7 @@ async fn answer<G: Gate<Asked>>(
         return response;
     }
     let after: Option<Box<dyn AtEnd>> = Some(Box::new(after));
-    let body = std::mem::replace(response.body_mut(), Answer::text(bytes::Bytes::new()));
+    let body = std::mem::replace(response.body_mut(), Answer::text(Bytes::new()));
     response.map(|_| body.then(after))
 }
 
@@ -241,7 +242,7 @@ async fn route<G: Gate<Asked>>(
     }
     let told = match decide(place, &asked, line, after).await {
         Said::Go(told) => told,
-        Said::Stop(response) => return Ok(response),
+        Said::Stop(response) => return Ok(response.map(Answer::text)),
     };
     let body = body.take().filter(|body| !body.is_end_stream());
     // Whoever sends a body stays with HTTP.
@@ -272,7 +273,7 @@ async fn route<G: Gate<Asked>>(
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each refusal")]
 enum Said {
     Go(Option<Told>),
-    Stop(Response<Answer>),
+    Stop(Response<Bytes>),
 }
 
 /// Asks whether a request may go on, and waits for its turn if it has to.
@@ -316,7 +317,7 @@ fn judge(
         line.set_verdict(verdict);
     }
     if !verdict.allowed {
-        return (Said::Stop(refusal(answers, verdict, asked).map(Answer::text)), None);
+        return (Said::Stop(refusal(answers, verdict, asked)), None);
     }
     after.held = admission.held.take();
     (Said::Go(Told::new(answers, verdict, asked)), admission.turn.take())

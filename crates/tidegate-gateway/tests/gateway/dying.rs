@@ -122,7 +122,7 @@ fn an_http2_upstream_that_dies_breaks_all_of_its_answers_off() {
     let gateway = start(GatewayConfig::to(format!("h2c://{}", at(&inner))));
     // If it breaks off at once, there may be no beginning either.
     let is_broken = |(code, text): (i32, String)| {
-        assert!((code, &*text) == (18, "half") || (code, &*text) == (52, ""), "{code} {text:?}");
+        assert!([18, 52].contains(&code) && "half".starts_with(&text), "{code} {text:?}");
     };
     is_broken(curl_ends(&[&url(&gateway, "/")]));
     assert_eq!(curl_ends(&[&url(&gateway, "/")]), (0, "whole".into()));

@@ -60,6 +60,7 @@ fn many_slow_heads_at_once_are_all_answered_in_time() {
         assert_eq!(status(&read_all(stream)), "408");
     }
     assert!(began.elapsed() < GUARD / 2, "{:?}", began.elapsed());
+    drop(streams);
     until("all are gone", || gateway.connections() == 0);
     assert_eq!(upstream.accepted(), 0);
 }
@@ -189,7 +190,12 @@ fn an_http2_client_that_takes_nothing_of_its_answer_is_not_waited_for() {
     let (outcome, data) = client.outcome(1);
     assert_eq!((outcome, data.len()), (Outcome::Reset, 65_535));
     told.recv_timeout(GUARD).expect("the upstream's connection was closed");
-    // Only that stream is over.
+    // Nor is one that never opens it.
+    let mut client = Client::begin(&gateway);
+    client.send(frames::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    client.ask(1, frames::END_STREAM, frames::GET);
+    assert_eq!(client.outcome(1), (Outcome::Reset, Vec::new()));
+    // Whoever takes everything has all the time.
     let echo = echo();
     let gateway = hurried(echo.url());
     let mut client = Client::begin(&gateway);

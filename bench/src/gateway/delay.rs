@@ -15,7 +15,7 @@ use super::spread::at;
 use crate::service::child::Child;
 
 /// How many requests of a key are under way at any time.
-const IN_FLIGHT: usize = 32;
+const IN_FLIGHT: usize = 64;
 /// More than that can wait.
 const QUEUE: usize = 100;
 

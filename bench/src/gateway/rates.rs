@@ -182,22 +182,39 @@ fn print(limit: Limit, way: Way, answers: &Answers) {
     }
 }
 
-/// A bucket is full when the first request comes, and earns from then on. It is empty when it
-/// refuses: what was admitted until then, less what was there at first, was earned since. nginx has
-/// nothing in advance but the one request.
+/// A bucket is full when the first request comes, and earns from then on, unless it is full. It is
+/// empty when it refuses: what was admitted until then, less what was there at first, was earned
+/// since. nginx has nothing in advance but the one request.
 fn count_earned(limit: Limit, way: Way, answers: &Answers) -> Option<Counted> {
     let burst = if way == Way::Nginx { 1 } else { limit.requests() as usize };
     let empty = answers.refused.last()?;
     let until = answers.admitted.partition_point(|time| time <= empty);
     let earned = until.checked_sub(burst).filter(|earned| *earned > 0)?;
-    let lasted = (answers.admitted[until - 1] - answers.admitted[0]).as_secs_f64();
+    let full = if way == Way::Bucket { was_full(limit, answers) } else { 0.0 };
+    let lasted = (answers.admitted[until - 1] - answers.admitted[0]).as_secs_f64() - full;
     let text = format!("{earned} in {lasted:.3} s, after {burst} at first");
     Some(Counted { text, per_second: earned as f64 / lasted })
 }
 
+/// The seconds before the first refusal in which less was asked for than a bucket earns, so that it
+/// was full. Later there is no such excuse.
+fn was_full(limit: Limit, answers: &Answers) -> f64 {
+    let most = limit.requests();
+    let until = answers.refused.first().copied().unwrap_or_default();
+    let (mut level, mut before, mut lost) = (most, Duration::ZERO, 0.0);
+    for time in answers.admitted.iter().take_while(|time| **time < until) {
+        level += (*time - before).as_secs_f64() * limit.per_second();
+        // What was earned until the first request does not count either way.
+        lost += if before.is_zero() { 0.0 } else { (level - most).max(0.0) };
+        (level, before) = (level.min(most) - 1.0, *time);
+    }
+    lost / limit.per_second()
+}
+
 /// Windows begin at whole multiples of their length since 1970. Those are counted that were seen
 /// from end to end, or all if that is none; and of them those that still refused towards their end,
-/// for others were not offered enough.
+/// for others were not offered enough, and behind others of that kind, for otherwise answers of the
+/// one before are among theirs.
 fn count_windows(limit: Limit, answers: &Answers) -> Option<Counted> {
     let length = limit.per.as_nanos();
     let since_1970 = |time: Duration| answers.wall(time).as_nanos();
@@ -210,7 +227,10 @@ fn count_windows(limit: Limit, answers: &Answers) -> Option<Counted> {
     let is_late = |time: &Duration| since_1970(*time) % length > length / 2;
     let refused: HashSet<u128> =
         answers.refused.iter().copied().filter(is_late).map(window).collect();
-    let full: HashSet<u128> = seen.filter(|window| refused.contains(window)).collect();
+    let is_full = |window: &u128| {
+        refused.contains(window) && (*window == first || refused.contains(&(window - 1)))
+    };
+    let full: HashSet<u128> = seen.filter(is_full).collect();
     if full.is_empty() {
         return None;
     }

@@ -1,5 +1,6 @@
 //! The one place where a request on a connection is taken and answered.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,7 +16,7 @@ use http::{Method, Request, Response, StatusCode, Version, response};
 use hyper::body::{Body as _, Incoming};
 use tidegate::rules::HttpRequest as _;
 use tidegate::{Admission, Held, Turn};
-use tidegate_http::{Answers, Asked, Gate, Told, refusal};
+use tidegate_http::{Answers, Asked, Gate, Refusals, Told};
 
 use crate::body::{Answer, AtEnd, Broken, Fate, Sending, Streaming};
 use crate::fields::{self, Peer};
@@ -270,7 +271,6 @@ async fn route<G: Gate<Asked>>(
 }
 
 /// What limits said of a request, as the client will read it.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each refusal")]
 enum Said {
     Go(Option<Told>),
     Stop(Response<Bytes>),
@@ -289,7 +289,9 @@ async fn decide<G: Gate<Asked>>(
     }
     let asking = answers.asking(asked);
     // An admission is large: none is there while somebody is waited for.
-    let mut judge = |mut admission: Admission| judge(answers, &mut admission, asked, line, after);
+    let refusals = &place.worker.refusals;
+    let mut judge =
+        |mut admission: Admission| judge(answers, refusals, &mut admission, asked, line, after);
     let (said, turn) = match gate.admit_at_once(asked, asking).map(&mut judge) {
         Some(judged) => judged,
         // Who waits does so in a box: most connections never need the room.
@@ -307,6 +309,7 @@ async fn decide<G: Gate<Asked>>(
 /// What is said of an admission, and what is waited for. It is large, and looked at where it is.
 fn judge(
     answers: &Answers,
+    refusals: &RefCell<Refusals>,
     admission: &mut Admission,
     asked: &Asked,
     line: &mut Option<Box<Line>>,
@@ -317,7 +320,8 @@ fn judge(
         line.set_verdict(verdict);
     }
     if !verdict.allowed {
-        return (Said::Stop(refusal(answers, verdict, asked)), None);
+        let refusal = refusals.borrow_mut().refusal(answers, verdict, asked);
+        return (Said::Stop(refusal), None);
     }
     after.held = admission.held.take();
     (Said::Go(Told::new(answers, verdict, asked)), admission.turn.take())

@@ -12,7 +12,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use tidegate::rules::{RouteScratch, RouteTable};
-use tidegate_http::{Answers, Asked, Gate, Trusted};
+use tidegate_http::{Answers, Asked, Gate, Refusals, Trusted};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -72,6 +72,7 @@ pub(crate) struct Worker<G> {
     pub(crate) log: Option<Rc<Log>>,
     pub(crate) tasks: TaskTracker,
     scratch: RefCell<RouteScratch>,
+    pub(crate) refusals: RefCell<Refusals>,
 }
 
 impl<G: Gate<Asked>> Worker<G> {
@@ -85,6 +86,7 @@ impl<G: Gate<Asked>> Worker<G> {
             log: log.map(Rc::new),
             tasks: shared.tasks.clone(),
             scratch: RefCell::default(),
+            refusals: RefCell::default(),
             shared,
         }
     }

@@ -231,6 +231,11 @@ impl Answers {
         Form::default().reset(reset).later(jitter(self.jitter_seconds))
     }
 
+    /// Whether those who are refused for the same reason within a second are told the same.
+    pub(crate) fn tells_all_the_same(&self) -> bool {
+        !self.reset_as_epoch && self.jitter_seconds == 0 && self.on_refusal.is_none()
+    }
+
     /// What scripts are shown, if this request may be of one.
     pub(crate) fn exposes(&self, asked: &Asked) -> bool {
         self.expose && asked.is_of_script()

@@ -51,7 +51,7 @@ mod trusted;
 pub use answers::{Answers, RefusedBody};
 pub use asked::Asked;
 pub use gate::{Asking, Gate, KeyGate, Open, RuleGate};
-pub use refusal::refusal;
+pub use refusal::{Refusals, refusal};
 pub use room::Room;
 pub use told::Told;
 pub use trusted::{Forwarding, NoNetwork, Trusted};

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 use tidegate::Verdict;
-use tidegate::headers::{PROBLEM_TYPE, grpc_code, write_grpc_message, write_problem_as};
+use tidegate::headers::{PROBLEM_TYPE, Sketch, grpc_code, write_grpc_message, write_problem_as};
 
 use crate::answers::Answers;
 use crate::asked::Asked;
@@ -18,10 +18,63 @@ const PROBLEM_BYTES: usize = 384;
 ///
 /// All of its text is in one piece.
 pub fn refusal(answers: &Answers, verdict: &Verdict, asked: &Asked) -> Response<Bytes> {
-    let mut answer = match asked.is_grpc() {
+    let answer = match asked.is_grpc() {
         true => of_grpc(answers, verdict, asked),
         false => of_http(answers, verdict),
     };
+    finish(answers, asked, answer)
+}
+
+/// Refusals by the same [`Answers`] that were told lately: whoever is refused for the same reason within
+/// the same second gets the same text, which is then not written again.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    /// Those that were asked for last come first.
+    kept: Vec<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    sketch: Sketch,
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// How many are kept.
+const KEPT_MAX: usize = 8;
+
+impl Refusals {
+    /// [`refusal`]; `answers` are the same each time.
+    pub fn refusal(
+        &mut self,
+        answers: &Answers,
+        verdict: &Verdict,
+        asked: &Asked,
+    ) -> Response<Bytes> {
+        if asked.is_grpc() || !answers.tells_all_the_same() {
+            return refusal(answers, verdict, asked);
+        }
+        if let Some(at) = self.kept.iter().position(|kept| kept.sketch.is_of(verdict)) {
+            self.kept.swap(0, at);
+            let Kept { status, headers, body, .. } = &self.kept[0];
+            let mut answer = Response::new(body.clone());
+            (*answer.status_mut(), *answer.headers_mut()) = (*status, headers.clone());
+            return finish(answers, asked, answer);
+        }
+        let answer = of_http(answers, verdict);
+        if let Some(sketch) = Sketch::of(verdict) {
+            let (status, headers) = (answer.status(), answer.headers().clone());
+            let kept = Kept { sketch, status, headers, body: answer.body().clone() };
+            self.kept.truncate(KEPT_MAX - 1);
+            self.kept.insert(0, kept);
+        }
+        finish(answers, asked, answer)
+    }
+}
+
+/// Makes an answer that of this request.
+fn finish(answers: &Answers, asked: &Asked, mut answer: Response<Bytes>) -> Response<Bytes> {
     if answers.exposes(asked) {
         expose(answer.headers_mut(), answers.exposed());
     }
@@ -80,4 +133,56 @@ fn of_grpc(answers: &Answers, verdict: &Verdict, asked: &Asked) -> Response<Byte
         headers.insert("grpc-message", message);
     }
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate::rules::{File, Options, Rules};
+    use tidegate::{ManualClock, MemoryStore, Modes, RuleLimiter};
+
+    use super::*;
+    use crate::{Asking, Gate as _, RuleGate};
+
+    const RULES: &str = "
+domain: api
+http: [ { descriptors: [ { user: \"${header.user}\" }, { all: yes } ] } ]
+descriptors:
+  - { key: user, rate_limit: { requests_per_unit: 2, unit: minute, algorithm: token_bucket } }
+  - { key: all, rate_limit: { requests_per_unit: 9, unit: hour, algorithm: token_bucket } }
+";
+
+    #[test]
+    fn what_is_told_again_is_what_would_be_told_anew() {
+        let loaded = Rules::load(&[File { name: "r", text: RULES }], &Options::default());
+        let clock = ManualClock::new();
+        let rules = loaded.rules.unwrap();
+        let limiter =
+            RuleLimiter::build(MemoryStore::new(), clock.clone(), rules, Modes::default()).unwrap();
+        let gate = RuleGate::new(limiter, "api");
+        let mut answers = Answers::default();
+        answers.expose = true;
+        let mut refusals = Refusals::default();
+        let (mut refused, mut most) = (0, 0);
+        for step in 0..400u64 {
+            let method = ["GET", "HEAD"][usize::from(step % 7 == 0)];
+            let request = http::Request::builder().method(method);
+            let request = request.header("user", ["ada", "bob", "eve"][step as usize % 3]);
+            let request = request.header("origin", "http://a").body(()).unwrap();
+            let asked = Asked::new(request.into_parts().0, None);
+            let verdict = gate.admit_at_once(&asked, Asking::default()).unwrap().verdict;
+            if !verdict.allowed {
+                let again = refusals.refusal(&answers, &verdict, &asked);
+                let anew = refusal(&answers, &verdict, &asked);
+                assert_eq!(again.status(), anew.status());
+                assert_eq!(again.headers(), anew.headers(), "step {step}");
+                assert_eq!(again.body(), anew.body(), "step {step}");
+                refused += 1;
+                most = most.max(refusals.kept.len());
+            }
+            clock.advance(Duration::from_millis(step * 37 % 900));
+        }
+        assert!(refused > 200 && most == KEPT_MAX, "{refused} refused, {most} kept");
+    }
 }

@@ -4,6 +4,7 @@
 //! them; there are no types of any HTTP library here.
 
 mod merge;
+mod sketch;
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -15,6 +16,7 @@ use tidegate_core::{Retry, Source, Timestamp};
 use crate::verdict::{Answered, Verdict, write_text};
 
 pub use self::merge::{merge_policies, merge_states, stays};
+pub use self::sketch::Sketch;
 
 /// The media type of [`write_problem`]'s body.
 pub const PROBLEM_TYPE: &str = "application/problem+json";

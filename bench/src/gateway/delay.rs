@@ -125,7 +125,10 @@ fn read_path(request: &[u8]) -> Option<(usize, u64)> {
 /// Measures and prints the table.
 pub(super) fn run(plan: &Plan) {
     println!("\n### Requests that are held back, as the upstream gets them\n");
-    println!("{IN_FLIGHT} requests of each key are under way at any time, each with its number.\n");
+    println!(
+        "{IN_FLIGHT} requests of each key are under way at any time, numbered as they leave the \
+         client; what two threads\nof a proxy take at the same time has no order.\n"
+    );
     println!(
         "| configured | by | requests | rate of a key | off the exact spacing: mean | p50 | p99 \
          | most | overtaken, by at most | seen twice or never | wrong answers |"

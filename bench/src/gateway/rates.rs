@@ -91,6 +91,10 @@ pub(super) fn run(plan: &Plan) {
     let nginx = nginx_with_limits(setting, &upstream.address);
     println!("\n### Admitted of a client that asks without a pause, no burst set\n");
     println!(
+        "Buckets are counted from their first request to their last refusal, less what was in \
+         them at first; windows\nfrom end to end. Slow ones run at the same time, fast ones alone.\n"
+    );
+    println!(
         "| configured | kept by | offered per second | admitted, counted over | rate | error |"
     );
     println!("| --- | --- | --- | --- | --- | --- |");

@@ -22,8 +22,9 @@ const STAND_IN: &[u8] = b"GET * HTTP/1.1\r\nhost: -\r\nconnection: close\r\n\r\n
 /// How much of something that is not HTTP is read before it is known what it is.
 const EARLY_MAX: usize = 64 * 1024;
 
-/// How much a client may still send after its last answer, before the connection is cut.
-const LINGER_BYTES: usize = 1 << 20;
+/// How much a client may still send after its last answer, before the connection is cut: what one that is
+/// in the middle of sending may send until it comes to read.
+const LINGER_BYTES: usize = 64 << 20;
 
 /// Whether a request stands in for one that was refused.
 pub(crate) fn is_stand_in(method: &http::Method, target: &http::Uri) -> bool {

@@ -66,6 +66,14 @@ fn check_http2(parts: &mut Parts) -> Result<(), Fault> {
     if hosts.next().is_none() || hosts.next().is_some() {
         return Err(Fault::Host);
     }
+    // What is no number is nothing to the library, and would be passed on.
+    let mut lengths = parts.headers.get_all(header::CONTENT_LENGTH).iter();
+    if let Some(length) = lengths.next() {
+        let is_number = !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit);
+        if !is_number || lengths.next().is_some() {
+            return Err(Fault::Length);
+        }
+    }
     let expected = parts.headers.get(header::EXPECT);
     if expected.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
         return Err(Fault::Expectation);

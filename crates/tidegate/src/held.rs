@@ -107,13 +107,17 @@ impl Held {
     /// of each part, if anything, and gives its real cost, or `None` if it stays as it is.
     #[cfg(feature = "rules")]
     pub fn settle_each(&mut self, cost: impl Fn(Option<&Settling>) -> Option<u64>) {
+        let real = |part: &Part| match part.is_permit() {
+            true => None,
+            false => cost(part.settling.as_deref()),
+        };
+        // Mostly everything stays, and then nothing is moved about.
+        if !self.parts.iter().any(|part| real(part).is_some()) {
+            return;
+        }
         let (mut stays, mut settled) = (Vec::new(), Vec::new());
         for part in std::mem::take(&mut self.parts) {
-            let real = match part.is_permit() {
-                true => None,
-                false => cost(part.settling.as_deref()),
-            };
-            match real {
+            match real(&part) {
                 Some(real) => settled.push((real, part)),
                 None => stays.push(part),
             }

@@ -30,6 +30,20 @@ pub(super) fn load(
     requests: usize,
     cpu_seconds: impl Fn() -> f64,
 ) -> Measured {
+    let each = requests / CONNECTIONS;
+    load_by(address, requests, cpu_seconds, |stream, seed| ask(stream, seed, keys, each))
+}
+
+/// A load of all connections at once, each with a number of its own; `ask` gives the waits of one.
+pub(super) fn load_by<A>(
+    address: &str,
+    requests: usize,
+    cpu_seconds: impl Fn() -> f64,
+    ask: impl Fn(TcpStream, u64) -> A,
+) -> Measured
+where
+    A: Future<Output = Vec<u64>> + Send + 'static,
+{
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let mut streams = Vec::new();
@@ -39,9 +53,8 @@ pub(super) fn load(
             streams.push(stream);
         }
         let (began, cpu) = (Instant::now(), cpu_seconds());
-        let tasks = streams.into_iter().enumerate().map(|(task, stream)| {
-            tokio::spawn(ask(stream, task as u64 + 1, keys, requests / CONNECTIONS))
-        });
+        let tasks = streams.into_iter().zip(1..);
+        let tasks = tasks.map(|(stream, seed)| tokio::spawn(ask(stream, seed)));
         let mut latencies = Vec::with_capacity(requests);
         for task in tasks.collect::<Vec<_>>() {
             latencies.extend(task.await.expect("the load does not fail"));

@@ -18,7 +18,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tower::{Layer, Service, service_fn};
 
-use super::http::{CONNECTIONS, read_answer};
+use super::http::{CONNECTIONS, load_by, read_answer};
 use super::{Child, Length, Measured, next, print, take_turns};
 
 /// Limits that nobody reaches, and one that nobody is below.
@@ -133,30 +133,13 @@ fn load_path(
     requests: usize,
     cpu_seconds: impl Fn() -> f64,
 ) -> Measured {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(async {
-        let mut streams = Vec::new();
-        for _ in 0..CONNECTIONS {
-            let stream = TcpStream::connect(address).await.expect("a connection");
-            stream.set_nodelay(true).expect("no delay");
-            streams.push(stream);
-        }
-        let (began, cpu) = (Instant::now(), cpu_seconds());
-        let tasks = streams.into_iter().enumerate().map(|(task, stream)| {
-            tokio::spawn(ask(stream, path, task as u64 + 1, keys, requests / CONNECTIONS))
-        });
-        let mut latencies = Vec::with_capacity(requests);
-        for task in tasks.collect::<Vec<_>>() {
-            latencies.extend(task.await.expect("the load does not fail"));
-        }
-        let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
-        Measured::new(latencies.len(), seconds, cpu, &mut latencies)
-    })
+    let each = requests / CONNECTIONS;
+    load_by(address, requests, cpu_seconds, |stream, seed| ask(stream, path, seed, keys, each))
 }
 
 async fn ask(
     mut stream: TcpStream,
-    path: &str,
+    path: &'static str,
     mut seed: u64,
     keys: usize,
     requests: usize,

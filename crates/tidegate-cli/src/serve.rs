@@ -73,9 +73,9 @@ async fn serve(typed: Typed, began: Instant) -> Ending {
         .await
         .map_err(|error| start_failure(&error))?;
     let gateway = typed.gateway.as_ref().map(|choice| gateway::start(choice, &service));
-    let gateway = gateway.transpose()?;
+    let (gateway, domain) = gateway.transpose()?.unzip();
     let address = gateway.as_ref().map_or("off".to_owned(), |it| it.address().to_string());
-    let _watch = texts.map(|texts| watch(&typed, texts, &service)).transpose()?;
+    let _watch = texts.map(|texts| watch(&typed, texts, &service, domain)).transpose()?;
 
     say_ready(server.bound(), &address, typed.store.name(), count)?;
     notify("READY=1");
@@ -182,7 +182,12 @@ fn load(typed: &Typed) -> Result<(Rules, Option<Texts>), Failure> {
 }
 
 /// Follows the rule files.
-fn watch(typed: &Typed, texts: Texts, service: &Arc<Service>) -> Result<Watch, Failure> {
+fn watch(
+    typed: &Typed,
+    texts: Texts,
+    service: &Arc<Service>,
+    of_gateway: Option<String>,
+) -> Result<Watch, Failure> {
     let service = Arc::clone(service);
     let mut options = WatchOptions::new(options(&typed.loading)).since(texts).on_sighup(true);
     if !typed.watch {
@@ -190,11 +195,14 @@ fn watch(typed: &Typed, texts: Texts, service: &Arc<Service>) -> Result<Watch, F
         options = options.poll_only(Duration::from_secs(365 * 86_400));
     }
     let files = RuleFiles::new(&typed.rules);
-    let watch = files.watch(options, move |reload| take_over(&service, reload));
+    let watch = files.watch(options, move |reload| {
+        take_over(&service, reload, of_gateway.as_deref());
+    });
     watch.map_err(|error| Failure::new(format!("cannot watch the rules: {}", chain(&error))))
 }
 
-fn take_over(service: &Service, reload: Reload) {
+/// `of_gateway` is the domain that holds for the gateway.
+fn take_over(service: &Service, reload: Reload, of_gateway: Option<&str>) {
     if let Some(notice) = &reload.notice {
         warn!(%notice, "not all changes of rule files are told of at once");
     }
@@ -217,6 +225,9 @@ fn take_over(service: &Service, reload: Reload) {
         error!("the new rules are wrong; the old ones stay");
         return;
     };
+    if let Some(domain) = of_gateway {
+        gateway::warn_if_unlimited(domain, &rules);
+    }
     let count = rules.all().len();
     match service.replace(rules) {
         Ok(()) => info!(rules = count, cause = ?reload.cause, "rules loaded"),

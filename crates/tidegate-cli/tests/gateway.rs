@@ -264,6 +264,10 @@ fn rules_change_under_a_gateway() {
     serving.wait_for_log("rules loaded");
     assert_eq!(status(&serving, "/login", ""), 200);
     assert_eq!(status(&serving, "/login", ""), 429);
+    // Rules that no longer speak of the gateway's domain are loaded, since somebody wrote them, and it is said.
+    folder.write("rules.yaml", RULES.replace("domain: api", "domain: other"));
+    serving.wait_for_log("the gateway limits nothing");
+    serving.wait_for_log("rules loaded");
 }
 
 #[test]

@@ -28,6 +28,7 @@ pub mod fuzzing;
 mod gateway;
 mod health;
 mod log;
+mod passing;
 mod pool;
 mod proxy_protocol;
 mod respond;

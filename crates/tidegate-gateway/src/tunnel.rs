@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::body::{Answer, Sending};
 use crate::forward::{Course, Failure, forward};
 use crate::log::Line;
+use crate::passing::pass_writes;
 use crate::seam::{After, Place, pass_back, prepare};
 use crate::watch::{Mode, Ticks, Wait, Watch};
 use crate::worker::Target;
@@ -121,20 +122,4 @@ impl<T: AsyncRead + Unpin> AsyncRead for Lively<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Lively<T> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
-    }
-}
+pass_writes!([T] Lively<T>, stream);

@@ -10,14 +10,17 @@ use tracing::warn;
 use crate::failure::{Failure, chain};
 use crate::settings::GatewayChoice;
 
-/// Starts the gateway that was asked for.
-pub(super) fn start(choice: &GatewayChoice, service: &Arc<Service>) -> Result<Gateway, Failure> {
+/// Starts the gateway that was asked for, and says which domain's rules hold for it.
+pub(super) fn start(
+    choice: &GatewayChoice,
+    service: &Arc<Service>,
+) -> Result<(Gateway, String), Failure> {
     let domain = service.limits().with_generation(|_, rules| domain_of(choice, rules))?;
-    let gate = ServiceGate::new(Arc::clone(service), domain);
+    let gate = ServiceGate::new(Arc::clone(service), domain.as_str());
     let gateway = Gateway::start(choice.config.clone(), gate).map_err(|error| failure(&error))?;
     let watched = gateway.watch();
     service.show_gateway(move || watched.stats());
-    Ok(gateway)
+    Ok((gateway, domain))
 }
 
 /// The domain whose rules hold: the one that was named, or the only one that knows of HTTP.
@@ -42,6 +45,12 @@ fn domain_of(choice: &GatewayChoice, rules: &Rules) -> Result<String, Failure> {
             }
         }
     };
+    warn_if_unlimited(domain, rules);
+    Ok(domain.to_owned())
+}
+
+/// Says so if rules have nothing to say to a gateway: also when they have just lost it.
+pub(super) fn warn_if_unlimited(domain: &str, rules: &Rules) {
     if !rules.maps_http(domain) {
         warn!(
             domain,
@@ -49,7 +58,6 @@ fn domain_of(choice: &GatewayChoice, rules: &Rules) -> Result<String, Failure> {
              become descriptors (docs/rules.md)"
         );
     }
-    Ok(domain.to_owned())
 }
 
 fn failure(error: &GatewayError) -> Failure {

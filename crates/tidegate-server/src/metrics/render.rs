@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
@@ -244,12 +244,9 @@ pub(super) fn counters_by<'a>(
     label: &str,
     rows: impl Iterator<Item = (&'a str, u64)>,
 ) -> fmt::Result {
-    let mut family = out.encode_descriptor(name, help, None, COUNTER)?;
-    for (value, count) in rows {
-        let labels = [(label, value)];
-        family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-    }
-    Ok(())
+    by(out, (name, help, COUNTER), label, rows, |mut metric, count| {
+        metric.encode_counter::<NoLabelSet, _, u64>(&count, None)
+    })
 }
 
 /// A gauge with one label.
@@ -260,11 +257,22 @@ pub(super) fn gauges_by<'a>(
     label: &str,
     rows: impl Iterator<Item = (&'a str, u64)>,
 ) -> fmt::Result {
-    let mut family = out.encode_descriptor(name, help, None, GAUGE)?;
+    by(out, (name, help, GAUGE), label, rows, |mut metric, count| {
+        metric.encode_gauge(&i64::try_from(count).unwrap_or(i64::MAX))
+    })
+}
+
+/// A metric with one label: its name, what it is and of which kind.
+fn by<'a>(
+    out: &mut Out<'_>,
+    (name, help, kind): (&str, &str, MetricType),
+    label: &str,
+    rows: impl Iterator<Item = (&'a str, u64)>,
+    write: impl Fn(MetricEncoder<'_>, u64) -> fmt::Result,
+) -> fmt::Result {
+    let mut family = out.encode_descriptor(name, help, None, kind)?;
     for (value, count) in rows {
-        let labels = [(label, value)];
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        family.encode_family(&labels)?.encode_gauge(&count)?;
+        write(family.encode_family(&[(label, value)])?, count)?;
     }
     Ok(())
 }

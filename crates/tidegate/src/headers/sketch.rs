@@ -1,6 +1,6 @@
 //! What the answer to a refusal says, in few numbers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 use tidegate_core::{Retry, Source};
@@ -13,7 +13,8 @@ use crate::verdict::{Answered, By, Verdict};
 /// text, so that it need not be written again for everybody who is refused within the same second.
 #[derive(Clone, Debug)]
 pub struct Sketch {
-    armed: Arc<Armed>,
+    /// Which rules spoke. They are not kept for it, but nobody else can be where they were.
+    armed: Weak<Armed>,
     reported: u32,
     limits: SmallVec<[Said; 2]>,
 }
@@ -59,12 +60,12 @@ impl Sketch {
     pub fn of(verdict: &Verdict) -> Option<Self> {
         let reported = reported(verdict)?;
         let limits = verdict.limits.iter().map(Said::of).collect::<Option<_>>()?;
-        Some(Self { armed: Arc::clone(&verdict.armed), reported, limits })
+        Some(Self { armed: Arc::downgrade(&verdict.armed), reported, limits })
     }
 
     /// Whether a verdict has this sketch.
     pub fn is_of(&self, verdict: &Verdict) -> bool {
-        Arc::ptr_eq(&self.armed, &verdict.armed)
+        self.armed.as_ptr() == Arc::as_ptr(&verdict.armed)
             && self.limits.len() == verdict.limits.len()
             && reported(verdict) == Some(self.reported)
             && self.limits.iter().zip(&verdict.limits).all(|(said, it)| Said::of(it) == Some(*said))

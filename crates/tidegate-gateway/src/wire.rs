@@ -1,5 +1,6 @@
 //! A client's connection, with the scanner between it and the HTTP library.
 
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,6 +26,14 @@ const EARLY_MAX: usize = 64 * 1024;
 /// How much a client may still send after its last answer, before the connection is cut: what one that is
 /// in the middle of sending may send until it comes to read.
 const LINGER_BYTES: usize = 64 << 20;
+
+/// How many bytes of a head and a body are brought together before they are written: less than what it
+/// costs the system to gather them, and with TLS one record instead of two.
+const TOGETHER_MAX: usize = 4096;
+
+thread_local! {
+    static TOGETHER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Whether a request stands in for one that was refused.
 pub(crate) fn is_stand_in(method: &http::Method, target: &http::Uri) -> bool {
@@ -275,7 +284,16 @@ impl AsyncWrite for Wire {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let done = Pin::new(&mut this.stream).poll_write_vectored(context, parts);
+        let stream = Pin::new(&mut this.stream);
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let done = match length <= TOGETHER_MAX {
+            true => TOGETHER.with_borrow_mut(|together| {
+                together.clear();
+                parts.iter().for_each(|part| together.extend_from_slice(part));
+                stream.poll_write(context, together)
+            }),
+            false => stream.poll_write_vectored(context, parts),
+        };
         this.written(done)
     }
 

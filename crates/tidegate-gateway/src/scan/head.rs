@@ -1,5 +1,7 @@
 //! The head of a request, read strictly.
 
+use memchr::{memchr, memchr2};
+
 use super::{Fault, Sizes};
 
 /// How many headers a request may have: as many as the parser behind this takes.
@@ -26,7 +28,7 @@ pub(super) fn end(bytes: &[u8], seen: usize, sizes: Sizes) -> Result<End, Fault>
         }
     }
     let mut line = begin.max(seen);
-    while let Some(length) = bytes[line..].iter().position(|byte| *byte == b'\n') {
+    while let Some(length) = memchr(b'\n', &bytes[line..]) {
         let next = line + length + 1;
         if next - begin > sizes.head_max {
             return Err(too_large(&bytes[begin..], sizes));
@@ -68,20 +70,17 @@ pub(super) struct Head {
 
 /// Reads a head, all of whose lines end as they should.
 pub(super) fn check(head: &[u8], sizes: Sizes) -> Result<Head, Fault> {
-    let (line, mut rest) = split_line(head).ok_or(Fault::LineEnd)?;
+    let (line, mut rest) = split_line(head)?;
     let is_current = check_request_line(line, sizes)?;
     let mut count = 0;
     let (mut hosts, mut length, mut is_chunked, mut has_upgrade) = (0, None, false, false);
-    while let Some((line, after)) = split_line(rest) {
-        rest = after;
-        if line.is_empty() {
-            break;
-        }
+    while !rest.starts_with(b"\r\n") {
         count += 1;
         if count > HEADERS_MAX {
             return Err(Fault::HeadTooLarge);
         }
-        let (name, value) = split_header(line)?;
+        let Header { name, value, after } = split_header(rest)?;
+        rest = after;
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
                 hosts += 1;
@@ -126,22 +125,28 @@ pub(super) fn check(head: &[u8], sizes: Sizes) -> Result<Head, Fault> {
     Ok(Head { framing, has_upgrade })
 }
 
-/// A line without its end, and what follows. A carriage return elsewhere is no line's end, and
-/// makes the line wrong.
-fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    Some((bytes[..end].strip_suffix(b"\r")?, &bytes[end + 1..]))
+/// What comes before the end of a line, and what follows it. A carriage return elsewhere would be a line's
+/// end to somebody else, and a zero the end of all.
+fn split_line(bytes: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
+    let end = memchr2(b'\r', 0, bytes).ok_or(Fault::LineEnd)?;
+    match &bytes[end..] {
+        [b'\r', b'\n', rest @ ..] => Ok((&bytes[..end], rest)),
+        _ => Err(Fault::LineEnd),
+    }
+}
+
+/// How many bytes from the first on may stand in a method or in the name of a header.
+fn token_length(bytes: &[u8]) -> usize {
+    bytes.iter().position(|byte| !TOKEN[*byte as usize]).unwrap_or(bytes.len())
 }
 
 /// Whether it is of HTTP/1.1, rather than 1.0.
 fn check_request_line(line: &[u8], sizes: Sizes) -> Result<bool, Fault> {
-    let mut parts = line.split(|byte| *byte == b' ');
-    let (Some(method), Some(target), Some(version), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return Err(Fault::RequestLine);
-    };
-    if method.is_empty() || !method.iter().all(|byte| is_token(*byte)) {
+    let (method, rest) = line.split_at(token_length(line));
+    let rest = rest.strip_prefix(b" ").filter(|_| !method.is_empty()).ok_or(Fault::RequestLine)?;
+    let end = memchr(b' ', rest).ok_or(Fault::RequestLine)?;
+    let (target, version) = (&rest[..end], &rest[end + 1..]);
+    if version.contains(&b' ') {
         return Err(Fault::RequestLine);
     }
     if target.len() > sizes.target_max {
@@ -161,16 +166,8 @@ fn check_request_line(line: &[u8], sizes: Sizes) -> Result<bool, Fault> {
 }
 
 fn check_target(method: &[u8], target: &[u8]) -> Result<(), Fault> {
-    // What the parser behind this takes, and no fragment.
-    let query = target.iter().position(|byte| *byte == b'?').unwrap_or(target.len());
-    let is_fine = |byte: &u8| *byte > b' ' && !matches!(byte, 0x7f | b'#' | b'<' | b'>');
-    let is_text = target.is_ascii() || std::str::from_utf8(target).is_ok();
-    if !target.iter().all(is_fine)
-        || target[..query].contains(&b'`')
-        || target[query..].contains(&b'"')
-        || !is_text
-    {
-        return Err(Fault::Target);
+    if !target.iter().all(|byte| PLAIN_TARGET[*byte as usize]) {
+        check_odd_target(target)?;
     }
     let scheme_end = match target {
         [b'/', ..] => return Ok(()),
@@ -187,30 +184,45 @@ fn check_target(method: &[u8], target: &[u8]) -> Result<(), Fault> {
     }
 }
 
+/// Takes of a target what the parser behind this takes, and no fragment.
+fn check_odd_target(target: &[u8]) -> Result<(), Fault> {
+    let query = memchr(b'?', target).unwrap_or(target.len());
+    let is_fine = |byte: &u8| *byte > b' ' && !matches!(byte, 0x7f | b'#' | b'<' | b'>');
+    let is_text = target.is_ascii() || std::str::from_utf8(target).is_ok();
+    if !target.iter().all(is_fine)
+        || target[..query].contains(&b'`')
+        || target[query..].contains(&b'"')
+        || !is_text
+    {
+        return Err(Fault::Target);
+    }
+    Ok(())
+}
+
 fn starts_with(bytes: &[u8], start: &[u8]) -> bool {
     bytes.get(..start.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(start))
 }
 
 /// Whether it may be a host with or without a port. An empty one is one, as RFC 9112 has it.
 fn is_host(value: &[u8]) -> bool {
-    let is_in = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte);
-    value.iter().all(is_in)
+    value.iter().all(|byte| HOST[*byte as usize])
 }
 
-fn split_header(line: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
-    if matches!(line[0], b' ' | b'\t') {
+/// A header, and what follows its line.
+struct Header<'a> {
+    name: &'a [u8],
+    value: &'a [u8],
+    after: &'a [u8],
+}
+
+fn split_header(bytes: &[u8]) -> Result<Header<'_>, Fault> {
+    if matches!(bytes.first(), Some(b' ' | b'\t')) {
         return Err(Fault::Folded);
     }
-    let colon = line.iter().position(|byte| *byte == b':').ok_or(Fault::Header)?;
-    let (name, value) = (&line[..colon], &line[colon + 1..]);
-    if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) {
-        return Err(Fault::Header);
-    }
-    // A lone carriage return would be a line's end to somebody else.
-    if value.iter().any(|byte| matches!(byte, b'\r' | 0)) {
-        return Err(Fault::LineEnd);
-    }
-    Ok((name, trim(value)))
+    let (name, rest) = bytes.split_at(token_length(bytes));
+    let value = rest.strip_prefix(b":").filter(|_| !name.is_empty()).ok_or(Fault::Header)?;
+    let (value, after) = split_line(value)?;
+    Ok(Header { name, value: trim(value), after })
 }
 
 /// Without the white space around it: spaces and tabs, and nothing else that others might trim.
@@ -232,22 +244,25 @@ fn parse_length(value: &[u8]) -> Result<u64, Fault> {
     })
 }
 
-/// Whether a byte may stand in a method or in the name of a header.
-fn is_token(byte: u8) -> bool {
-    const TABLE: [bool; 256] = {
-        let mut table = [false; 256];
-        let mut byte = 0;
-        while byte < 256 {
-            table[byte] = (byte as u8).is_ascii_alphanumeric();
-            byte += 1;
-        }
-        let others = b"!#$%&'*+-.^_`|~";
-        let mut at = 0;
-        while at < others.len() {
-            table[others[at] as usize] = true;
-            at += 1;
-        }
-        table
-    };
-    TABLE[byte as usize]
+/// What may stand in a method or in the name of a header.
+const TOKEN: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
+/// What may stand in a host with a port.
+const HOST: [bool; 256] = alphanumeric_and(b"-._~!$&'()*+,;=:[]%");
+/// What may stand anywhere in a target.
+const PLAIN_TARGET: [bool; 256] = alphanumeric_and(b"-._~!$&'()*+,;=:@/?%[]{}|^\\");
+
+/// A table of letters, digits, and some others.
+const fn alphanumeric_and(others: &[u8]) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
 }

@@ -498,6 +498,11 @@ impl Pen<'_> {
 
     /// A part after its length, in decimal.
     fn part(&mut self, part: &str) {
+        if part.len() < 10 {
+            // A digit is below ten.
+            self.bytes(&[b'0' + part.len() as u8, b':']);
+            return self.bytes(part.as_bytes());
+        }
         let mut digits = [0u8; 20];
         let (mut at, mut rest) = (digits.len(), part.len());
         while at == digits.len() || rest > 0 {

@@ -1,7 +1,7 @@
 //! Rules: loaded from files, compiled, asked.
 
 use std::collections::hash_map::Entry as MapEntry;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::diagnostic::{At, Findings, Report};
 use crate::draft::{DescriptorDraft, DomainDraft, LimitsDraft};
@@ -56,7 +56,7 @@ impl Default for Options {
 pub struct Rules {
     tree: Tree,
     /// The `http` section of each domain.
-    domains: HashMap<Box<str>, Index>,
+    domains: BTreeMap<Box<str>, Index>,
     files: Vec<Source>,
     /// Where the limits of each domain begin among all, and its rules that say there is none.
     planted: Vec<(Box<str>, usize, usize)>,

@@ -84,13 +84,13 @@ impl Mapped {
     }
 
     /// The entries of all descriptors, one after the other: what [`grouped`](Self::grouped) wants.
-    pub fn entries(&self) -> SmallVec<[Entry<'_>; 12]> {
+    pub fn entries(&self) -> SmallVec<[Entry<'_>; 6]> {
         self.made.entries.iter().map(|span| self.made.entry(span)).collect()
     }
 
     /// The descriptors in the form that [`Rules::find`] takes, for those who keep them for a
     /// while. `entries` are [all of them](Self::entries).
-    pub fn grouped<'a>(&'a self, entries: &'a [Entry<'a>]) -> SmallVec<[Descriptor<'a>; 6]> {
+    pub fn grouped<'a>(&'a self, entries: &'a [Entry<'a>]) -> SmallVec<[Descriptor<'a>; 3]> {
         let descriptors = self.made.descriptors.iter().map(|group| Descriptor {
             entries: entries.get(group.entries.clone()).unwrap_or_default(),
             cost: group.cost,

@@ -22,7 +22,8 @@ pub(crate) struct Scratch {
     pub(crate) candidates: Candidates,
     pub(crate) value: String,
     host: String,
-    has_host: bool,
+    /// Whether the host has been written down, which few rules ask for.
+    knows_host: bool,
     payload: Vec<u8>,
     /// Whether there is a payload, once somebody has asked.
     has_payload: Option<bool>,
@@ -38,16 +39,20 @@ pub(crate) struct Asked<'a, R: ?Sized> {
 impl<'a, R: HttpRequest + ?Sized> Asked<'a, R> {
     pub(crate) fn new(request: &'a R, scratch: &'a mut Scratch) -> Self {
         scratch.path.set(request.path());
-        scratch.host.clear();
-        write_host(&mut scratch.host, request.host().unwrap_or_default());
-        scratch.has_host = !scratch.host.is_empty();
+        scratch.knows_host = false;
         scratch.has_payload = None;
         Self { request, scratch }
     }
 
     /// The host in one form.
-    pub(crate) fn host(&self) -> Option<&str> {
-        self.scratch.has_host.then_some(&*self.scratch.host)
+    pub(crate) fn host(&mut self) -> Option<&str> {
+        let Self { request, scratch } = self;
+        if !scratch.knows_host {
+            scratch.host.clear();
+            write_host(&mut scratch.host, request.host().unwrap_or_default());
+            scratch.knows_host = true;
+        }
+        Some(&*scratch.host).filter(|host| !host.is_empty())
     }
 
     /// A header as one text, if it is there.
@@ -76,7 +81,7 @@ impl<'a, R: HttpRequest + ?Sized> Asked<'a, R> {
                 }
             }
             Variable::Method => out.push_str(request.method()),
-            Variable::Host => out.push_str(&scratch.host),
+            Variable::Host => out.push_str(self.host().unwrap_or_default()),
             Variable::Path => scratch.path.write(out),
             Variable::Segment { index, .. } => {
                 out.push_str(scratch.path.segment(*index).unwrap_or_default());

@@ -61,6 +61,12 @@ impl RouteTable {
         Ok(Self { routes, is_single })
     }
 
+    /// The position of the pattern that everything belongs to, if there is one: nobody needs to know
+    /// then what a request is for.
+    pub fn only(&self) -> Option<usize> {
+        self.is_single.then_some(0)
+    }
+
     /// The position of the pattern that a request belongs to.
     pub fn find(
         &self,
@@ -68,8 +74,8 @@ impl RouteTable {
         path: &str,
         scratch: &mut RouteScratch,
     ) -> Option<usize> {
-        if self.is_single {
-            return Some(0);
+        if let Some(only) = self.only() {
+            return Some(only);
         }
         scratch.path.set(path);
         scratch.host.clear();

@@ -196,31 +196,27 @@ impl Answer {
 
     /// Writes down by when each part has to be taken, for whoever gives up the answer then. What is there
     /// already has one part, and is over when that is taken.
-    pub(crate) fn within(mut self, watch: &Watch, most: Ticks) -> Self {
+    pub(crate) fn limit(&mut self, watch: &Watch, most: Ticks) {
         watch.wait(Wait::Write, most);
         if let Kind::Stream { patience, .. } = &mut self.kind {
             *patience = Some(most);
         }
-        self
     }
 
     /// Ends a request under way with it.
-    pub(crate) fn ending(mut self, watch: Arc<Watch>) -> Self {
+    pub(crate) fn end_with(&mut self, watch: Arc<Watch>) {
         self.watch = Some(watch);
-        self
     }
 
-    /// Does something before what is done already.
-    pub(crate) fn keeping(mut self, mut first: impl AtEnd + 'static) -> Self {
+    /// Does something once it is over, before what is done then already.
+    pub(crate) fn keep(&mut self, mut first: impl AtEnd + 'static) {
         first.set_next(self.at_end.take());
         self.at_end = Some(Box::new(first));
-        self
     }
 
     /// Does something once it is over.
-    pub(crate) fn then(mut self, at_end: Option<Box<dyn AtEnd>>) -> Self {
-        self.at_end = at_end;
-        self
+    pub(crate) fn do_after(&mut self, at_end: Box<dyn AtEnd>) {
+        self.at_end = Some(at_end);
     }
 }
 

@@ -14,7 +14,6 @@ use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version, response};
 use hyper::body::{Body as _, Incoming};
-use tidegate::rules::HttpRequest as _;
 use tidegate::{Admission, Held, Turn};
 use tidegate_http::{Answers, Asked, Gate, Refusals, Told};
 
@@ -44,8 +43,9 @@ pub(crate) async fn answer_http1<G: Gate<Asked>>(
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Infallible> {
     place.watch.begin_request();
-    let response = answer(&place, &place.watch, request).await;
-    Ok(response.map(|body| body.ending(Arc::clone(&place.watch))))
+    let mut response = answer(&place, &place.watch, request).await;
+    response.body_mut().end_with(Arc::clone(&place.watch));
+    Ok(response)
 }
 
 /// Answers a request of HTTP/2, which is a task of its own.
@@ -62,10 +62,12 @@ pub(crate) async fn answer_http2<G: Gate<Asked>>(
     })
     .await;
     streams::give_up_with(&watch);
-    let response = answer(&place, &watch, request).await;
-    let kept = Kept { _watched: watched, next: None };
-    let ending = |body: Answer| body.ending(Arc::clone(&place.watch)).keeping(kept);
-    Ok(response.map(|body| ending(body).within(&watch, place.worker.shared.pace.write)))
+    let mut response = answer(&place, &watch, request).await;
+    let body = response.body_mut();
+    body.end_with(Arc::clone(&place.watch));
+    body.keep(Kept { _watched: watched, next: None });
+    body.limit(&watch, place.worker.shared.pace.write);
+    Ok(response)
 }
 
 /// Keeps the deadlines of a stream until its answer is over.
@@ -125,9 +127,8 @@ async fn answer<G: Gate<Asked>>(
     if after.held.is_none() && after.log.is_none() {
         return response;
     }
-    let after: Option<Box<dyn AtEnd>> = Some(Box::new(after));
-    let body = std::mem::replace(response.body_mut(), Answer::text(Bytes::new()));
-    response.map(|_| body.then(after))
+    response.body_mut().do_after(Box::new(after));
+    response
 }
 
 /// The longest body that is read only to be thrown away.
@@ -233,7 +234,7 @@ async fn route<G: Gate<Asked>>(
         is_grpc,
         must_close: false,
     };
-    let Some(target) = worker.route(asked.host(), asked.path()) else {
+    let Some(target) = worker.route(&asked) else {
         return Err(refused(StatusCode::NOT_FOUND, "there is no route for this host and path"));
     };
     let length = body.as_ref().and_then(|body| body.size_hint().exact());
@@ -291,11 +292,11 @@ async fn decide<G: Gate<Asked>>(
     // An admission is large: none is there while somebody is waited for.
     let refusals = &place.worker.refusals;
     let mut judge =
-        |mut admission: Admission| judge(answers, refusals, &mut admission, asked, line, after);
-    let (said, turn) = match gate.admit_at_once(asked, asking).map(&mut judge) {
+        |admission: &mut Admission| judge(answers, refusals, admission, asked, line, after);
+    let (said, turn) = match gate.admit_at_once(asked, asking, &mut judge) {
         Some(judged) => judged,
         // Who waits does so in a box: most connections never need the room.
-        None => judge(Box::pin(gate.admit(asked, asking)).await),
+        None => judge(&mut Box::pin(gate.admit(asked, asking)).await),
     };
     if let Some(turn) = turn {
         after.held = Some(turn.await);

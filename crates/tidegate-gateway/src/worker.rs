@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
-use tidegate::rules::{RouteScratch, RouteTable};
+use tidegate::rules::{HttpRequest as _, RouteScratch, RouteTable};
 use tidegate_http::{Answers, Asked, Gate, Refusals, Trusted};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
@@ -92,8 +92,11 @@ impl<G: Gate<Asked>> Worker<G> {
     }
 
     /// Where a request goes, if anywhere.
-    pub(crate) fn route(&self, host: Option<&str>, path: &str) -> Option<&Target> {
-        let found = self.shared.routes.find(host, path, &mut self.scratch.borrow_mut())?;
+    pub(crate) fn route(&self, asked: &Asked) -> Option<&Target> {
+        let routes = &self.shared.routes;
+        let found = routes
+            .only()
+            .or_else(|| routes.find(asked.host(), asked.path(), &mut self.scratch.borrow_mut()))?;
         self.shared.targets.get(found)
     }
 

@@ -316,8 +316,9 @@ mod tests {
             let limiter = Limiter::builder().limit(limit).clock(clock).build().unwrap();
             let gate = KeyGate::new(limiter, key::everybody());
             let asked = Asked::new(http::Request::new(()).into_parts().0, None);
-            let mut held =
-                gate.admit_at_once(&asked, answers.asking(&asked)).unwrap().held.unwrap();
+            let asking = answers.asking(&asked);
+            let held = gate.admit_at_once(&asked, asking, |admission| admission.held.take());
+            let mut held = held.flatten().unwrap();
             let answer = Response::builder().status(status).header(header.0, header.1);
             answers.settle(&mut held, &answer.body(()).unwrap().into_parts().0);
             drop(held);

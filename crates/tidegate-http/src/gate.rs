@@ -55,14 +55,20 @@ pub trait Gate<R: ?Sized>: Clone + Send + Sync + 'static {
     /// have been counted.
     fn admit(&self, request: &R, asking: Asking) -> impl Future<Output = Admission> + Send;
 
-    /// Decides on a request if nobody has to be waited for; `None` if somebody has. A future has the
-    /// size of all that it may keep while it waits: so front ends need room for one only if they wait.
-    fn admit_at_once(&self, request: &R, asking: Asking) -> Option<Admission> {
+    /// Decides on a request if nobody has to be waited for, and shows what was decided; `None` if somebody
+    /// has. A future has the size of all that it may keep while it waits: so front ends need room for one
+    /// only if they wait. An admission is large too, and is looked at where it is.
+    fn admit_at_once<T>(
+        &self,
+        request: &R,
+        asking: Asking,
+        judge: impl FnOnce(&mut Admission) -> T,
+    ) -> Option<T> {
         if self.waits() {
             return None;
         }
         match pin!(self.admit(request, asking)).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(admission) => Some(admission),
+            Poll::Ready(mut admission) => Some(judge(&mut admission)),
             Poll::Pending => None,
         }
     }
@@ -153,7 +159,21 @@ impl<S: Store + 'static, C: Clock, R: HttpRequest + Sync + ?Sized> Gate<R> for R
 
     async fn admit(&self, request: &R, asking: Asking) -> Admission {
         let query = Query::new(&self.domain, &[]).cost(asking.cost);
-        self.limiter.admit_http(&query, request, &mut Room::take(), asking.keep).await
+        let mapped = &mut Room::take();
+        self.limiter.admit_http(&query, request, mapped, asking.keep, |_, _| ()).await
+    }
+
+    fn admit_at_once<T>(
+        &self,
+        request: &R,
+        asking: Asking,
+        judge: impl FnOnce(&mut Admission) -> T,
+    ) -> Option<T> {
+        let query = Query::new(&self.domain, &[]).cost(asking.cost);
+        Room::at_hand(|mapped| {
+            let judge = |_: &Query<'_>, admission: &mut Admission| judge(admission);
+            self.limiter.admit_http_at_once(&query, request, mapped, asking.keep, judge)
+        })
     }
 }
 

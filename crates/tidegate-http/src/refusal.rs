@@ -18,11 +18,12 @@ const PROBLEM_BYTES: usize = 384;
 ///
 /// All of its text is in one piece.
 pub fn refusal(answers: &Answers, verdict: &Verdict, asked: &Asked) -> Response<Bytes> {
-    let answer = match asked.is_grpc() {
+    let mut answer = match asked.is_grpc() {
         true => of_grpc(answers, verdict, asked),
         false => of_http(answers, verdict),
     };
-    finish(answers, asked, answer)
+    finish(answers, asked, &mut answer);
+    answer
 }
 
 /// Refusals by the same [`Answers`] that were told lately: whoever is refused for the same reason within
@@ -60,21 +61,23 @@ impl Refusals {
             let Kept { status, headers, body, .. } = &self.kept[0];
             let mut answer = Response::new(body.clone());
             (*answer.status_mut(), *answer.headers_mut()) = (*status, headers.clone());
-            return finish(answers, asked, answer);
+            finish(answers, asked, &mut answer);
+            return answer;
         }
-        let answer = of_http(answers, verdict);
+        let mut answer = of_http(answers, verdict);
         if let Some(sketch) = Sketch::of(verdict) {
             let (status, headers) = (answer.status(), answer.headers().clone());
             let kept = Kept { sketch, status, headers, body: answer.body().clone() };
             self.kept.truncate(KEPT_MAX - 1);
             self.kept.insert(0, kept);
         }
-        finish(answers, asked, answer)
+        finish(answers, asked, &mut answer);
+        answer
     }
 }
 
 /// Makes an answer that of this request.
-fn finish(answers: &Answers, asked: &Asked, mut answer: Response<Bytes>) -> Response<Bytes> {
+fn finish(answers: &Answers, asked: &Asked, answer: &mut Response<Bytes>) {
     if answers.exposes(asked) {
         expose(answer.headers_mut(), answers.exposed());
     }
@@ -83,7 +86,6 @@ fn finish(answers: &Answers, asked: &Asked, mut answer: Response<Bytes>) -> Resp
         let length = std::mem::take(answer.body_mut()).len();
         answer.headers_mut().insert(CONTENT_LENGTH, length.into());
     }
-    answer
 }
 
 fn of_http(answers: &Answers, verdict: &Verdict) -> Response<Bytes> {
@@ -140,7 +142,7 @@ mod tests {
     use std::time::Duration;
 
     use tidegate::rules::{File, Options, Rules};
-    use tidegate::{ManualClock, MemoryStore, Modes, RuleLimiter};
+    use tidegate::{Admission, ManualClock, MemoryStore, Modes, RuleLimiter};
 
     use super::*;
     use crate::{Asking, Gate as _, RuleGate};
@@ -171,7 +173,8 @@ descriptors:
             let request = request.header("user", ["ada", "bob", "eve"][step as usize % 3]);
             let request = request.header("origin", "http://a").body(()).unwrap();
             let asked = Asked::new(request.into_parts().0, None);
-            let verdict = gate.admit_at_once(&asked, Asking::default()).unwrap().verdict;
+            let verdict = |admission: &mut Admission| admission.verdict.clone();
+            let verdict = gate.admit_at_once(&asked, Asking::default(), verdict).unwrap();
             if !verdict.allowed {
                 let again = refusals.refusal(&answers, &verdict, &asked);
                 let anew = refusal(&answers, &verdict, &asked);

@@ -9,6 +9,9 @@ use tidegate::rules::Mapped;
 const SPARE_MAX: usize = 16;
 
 thread_local! {
+    /// For those who wait for nobody.
+    static AT_HAND: RefCell<Mapped> = RefCell::default();
+    /// For those who may wait.
     static SPARE: RefCell<Vec<Mapped>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -17,6 +20,15 @@ thread_local! {
 pub struct Room(Mapped);
 
 impl Room {
+    /// Does something that waits for nobody in room that stays where it is.
+    pub fn at_hand<T>(work: impl FnOnce(&mut Mapped) -> T) -> T {
+        AT_HAND.with(|mapped| match mapped.try_borrow_mut() {
+            Ok(mut mapped) => work(&mut mapped),
+            // A program that asks while it is asked.
+            Err(_) => work(&mut Mapped::new()),
+        })
+    }
+
     /// One that was used before, or a new one.
     #[must_use]
     pub fn take() -> Self {

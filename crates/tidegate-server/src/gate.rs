@@ -34,4 +34,17 @@ impl<R: HttpRequest + Sync + ?Sized> Gate<R> for ServiceGate {
         let (service, keep) = (&self.service, asking.keep);
         service.admit_http(FrontEnd::Gateway, &query, request, &mut Room::take(), keep).await
     }
+
+    fn admit_at_once<T>(
+        &self,
+        request: &R,
+        asking: Asking,
+        judge: impl FnOnce(&mut Admission) -> T,
+    ) -> Option<T> {
+        let query = Query::new(&self.domain, &[]).cost(asking.cost);
+        let (service, keep) = (&self.service, asking.keep);
+        Room::at_hand(|mapped| {
+            service.admit_http_at_once(FrontEnd::Gateway, &query, request, mapped, keep, judge)
+        })
+    }
 }

@@ -108,16 +108,31 @@ impl Service {
         mapped: &mut Mapped,
         keep: Keep,
     ) -> Admission {
-        let now = self.limits.now();
-        let admission = self.limits.admit_http(query, request, mapped, keep).await;
-        let verdict = &admission.verdict;
-        mapped.with(|descriptors| {
-            let query = Query { descriptors, ..*query };
-            self.metrics.decided(front_end, Op::Check, &query, verdict);
-        });
-        self.metrics.took(front_end, self.limits.now().since(now));
+        let seen = |query: &Query<'_>, verdict: &Verdict| self.seen(front_end, query, verdict);
+        self.limits.admit_http(query, request, mapped, keep, seen).await
+    }
+
+    /// [`admit_http`](Self::admit_http) if nobody has to be waited for; `None` if somebody has.
+    pub(crate) fn admit_http_at_once<R: HttpRequest + Sync + ?Sized, T>(
+        &self,
+        front_end: FrontEnd,
+        query: &Query<'_>,
+        request: &R,
+        mapped: &mut Mapped,
+        keep: Keep,
+        judge: impl FnOnce(&mut Admission) -> T,
+    ) -> Option<T> {
+        self.limits.admit_http_at_once(query, request, mapped, keep, |query, admission| {
+            self.seen(front_end, query, &admission.verdict);
+            judge(admission)
+        })
+    }
+
+    /// Counts a request that was checked.
+    fn seen(&self, front_end: FrontEnd, query: &Query<'_>, verdict: &Verdict) {
+        self.metrics.decided(front_end, Op::Check, query, verdict);
+        self.metrics.took(front_end, self.limits.now().since(verdict.now));
         log_refusal(front_end, query.domain, verdict);
-        admission
     }
 
     /// Checks a request and remembers under `id` what it took, to be settled within `ttl`.

@@ -69,8 +69,9 @@ where
             return State::Calling { future, ending: None }.into();
         }
         let asking = self.settings.answers.asking(&asked);
-        if let Some(admission) = self.gate.admit_at_once(&asked, asking) {
-            return match judge(&self.settings, admission, &asked) {
+        let judge_here = |admission: &mut Admission| judge(&self.settings, admission, &asked);
+        if let Some(judged) = self.gate.admit_at_once(&asked, asking, judge_here) {
+            return match judged {
                 Judged::Refused(refusal) => State::Refused { refusal: Some(refusal) }.into(),
                 Judged::Admitted(ending, None) => {
                     let future = self.inner.call(Request::from_parts(asked.parts, body));
@@ -107,14 +108,15 @@ enum Judged {
     Admitted(Option<Ending>, Option<Turn>),
 }
 
-fn judge(settings: &Arc<Settings>, admission: Admission, asked: &Asked) -> Judged {
-    let Admission { verdict, held, turn, .. } = admission;
+fn judge(settings: &Arc<Settings>, admission: &mut Admission, asked: &Asked) -> Judged {
+    let (held, turn) = (admission.held.take(), admission.turn.take());
+    let verdict = &admission.verdict;
     match verdict.allowed {
         true => {
-            let ending = Ending::new(settings, &verdict, asked, held, turn.as_ref());
+            let ending = Ending::new(settings, verdict, asked, held, turn.as_ref());
             Judged::Admitted(ending, turn)
         }
-        false => Judged::Refused(Box::new(refusal(&settings.answers, &verdict, asked))),
+        false => Judged::Refused(Box::new(refusal(&settings.answers, verdict, asked))),
     }
 }
 
@@ -197,10 +199,10 @@ impl<S: Service<Request<B>>, B> Waiting<S, B> {
         loop {
             match &mut self.stage {
                 Stage::Deciding(deciding, body) => {
-                    let (admission, asked) = ready!(deciding.as_mut().poll(context));
+                    let (mut admission, asked) = ready!(deciding.as_mut().poll(context));
                     let settings = self.settings.take().expect("it is decided once");
                     let body = body.take().expect("it is decided once");
-                    match judge(&settings, admission, &asked) {
+                    match judge(&settings, &mut admission, &asked) {
                         Judged::Refused(refusal) => {
                             return Poll::Ready(Ok(State::Refused { refusal: Some(refusal) }));
                         }

@@ -382,6 +382,13 @@ fn write_state(out: &mut String, verdict: &Verdict, reported: &Answered, form: &
 /// A string of a structured field. It holds visible ASCII only: of an id that has anything else,
 /// that and every `%` is written as `%xx`, byte by byte.
 fn write_name(out: &mut String, id: &str) {
+    let is_bare = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
+    if id.len() <= NAME_BYTES_MAX && id.bytes().all(is_bare) {
+        out.push('"');
+        out.push_str(id);
+        out.push('"');
+        return;
+    }
     let is_plain = id.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let begin = out.len() + 1;
     out.push('"');
@@ -406,19 +413,8 @@ fn write_number(out: &mut String, number: u64) {
 }
 
 /// A number without the machinery of formatting, which costs as much as a decision.
-pub(crate) fn push_number(out: &mut String, mut number: u64) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        // A digit is below ten.
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
+pub(crate) fn push_number(out: &mut String, number: u64) {
+    out.push_str(itoa::Buffer::new().format(number));
 }
 
 /// Rounded up, so that whoever waits so long does not come early.

@@ -10,7 +10,7 @@ use tidegate_rules::{Found, Met, Reached};
 use tidegate_store::{Item, Op};
 
 use crate::armed::Armed;
-use crate::rule_limiter::{Modes, Query, Way, on_error};
+use crate::rule_limiter::{Modes, Query, Way, at_once, on_error};
 use crate::verdict::{Answered, By, Verdict};
 
 /// The limit that a request meets, if it is the only one, and nothing else comes into it: no limit
@@ -48,18 +48,55 @@ pub(crate) async fn check_only<'r, W: Way>(
     query: &Query<'_>,
     now: Timestamp,
 ) -> Result<Verdict, W::Error> {
+    let item = item_of(armed, found, met, now);
+    let decision = way.check_one(&item, cost_of(met, query), now).await?;
+    Ok(conclude(armed, found, met, query, now, &decision))
+}
+
+/// [`check_only`] where nobody is waited for: a verdict is large, and is not moved about here.
+#[inline]
+pub(crate) fn check_only_at_once<'r, W: Way>(
+    way: &W,
+    armed: &Arc<Armed>,
+    found: &Found<'r>,
+    met: &Met<'r>,
+    query: &Query<'_>,
+    now: Timestamp,
+) -> Result<Verdict, W::Error> {
+    let item = item_of(armed, found, met, now);
+    let decision = at_once(way.check_one(&item, cost_of(met, query), now))?;
+    Ok(conclude(armed, found, met, query, now, &decision))
+}
+
+#[inline]
+fn item_of<'a, 'r>(
+    armed: &'a Armed,
+    found: &'a Found<'r>,
+    met: &Met<'r>,
+    now: Timestamp,
+) -> Item<'a> {
     let calendar = armed.calendars[met.index as usize].as_ref();
-    let item = Item {
+    Item {
         factor: met.rule.cost.into(),
         windows: calendar.map(|calendar| calendar.windows(now)),
         on_error: on_error(met.rule),
         ..Item::new(found.key(met), &armed.handles[met.index as usize])
-    };
-    let decision = way.check_one(&item, cost_of(met, query), now).await?;
-    let decision = Decision { rule: 0, ..decision };
+    }
+}
+
+#[inline]
+fn conclude(
+    armed: &Arc<Armed>,
+    found: &Found<'_>,
+    met: &Met<'_>,
+    query: &Query<'_>,
+    now: Timestamp,
+    decision: &Decision,
+) -> Verdict {
+    let decision = Decision { rule: 0, ..*decision };
     let limits: SmallVec<[Answered; 4]> =
         smallvec![Answered { descriptor: met.descriptor, decision, by: By::Rule(met.index) }];
-    Ok(Verdict {
+    Verdict {
         allowed: decision.allowed,
         granted: if decision.allowed { query.cost } else { 0 },
         decision: join(decision.allowed, [&decision]),
@@ -69,7 +106,7 @@ pub(crate) async fn check_only<'r, W: Way>(
         denied_by: None,
         now,
         armed: Arc::clone(armed),
-    })
+    }
 }
 
 /// The short way and the general way of a request decide alike; calendars are among the limits.

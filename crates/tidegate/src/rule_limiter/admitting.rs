@@ -9,13 +9,13 @@ use tidegate_store::{Answer, Holding, Mode, OnError, Op, Outcome, Store};
 use super::engine::apply;
 use super::overrides::Handles;
 use super::planning::Wanted;
-use super::way::ByWaiting;
+use super::way::{ByWaiting, at_once};
 use super::{Query, RuleLimiter, Shared};
 use crate::admission::{Admission, Keep};
 use crate::armed::Armed;
 use crate::clock::Clock;
 use crate::held::{GiveBack, Held, Part, kept};
-use crate::plain::{check_only, only_limit};
+use crate::plain::{check_only, check_only_at_once, only_limit};
 use crate::plan::{Outcomes, Plan};
 use crate::turn::shapes;
 use crate::verdict::{By, Verdict};
@@ -32,25 +32,60 @@ impl<S: Store + 'static, C: Clock> RuleLimiter<S, C> {
     }
 
     /// [`admit`](Self::admit) for an HTTP request, which the `http` section of the rules turns into
-    /// descriptors. `query` says all but those. `mapped` is room to work in.
+    /// descriptors. `query` says all but those. `mapped` is room to work in. `seen` is shown what was
+    /// asked in the end, and what was decided.
     pub async fn admit_http<R: HttpRequest + ?Sized>(
         &self,
         query: &Query<'_>,
         request: &R,
         mapped: &mut Mapped,
         keep: Keep,
+        seen: impl FnOnce(&Query<'_>, &Verdict),
     ) -> Admission {
-        let now = self.shared.clock.now();
-        let armed = self.shared.armed.load();
+        let (shared, now) = (&self.shared, self.shared.clock.now());
+        let armed = shared.armed.load();
         armed.rules.map_http(query.domain, request, mapped);
-        if let Some(origin) = mapped.denied_by() {
-            return Admission::new(Verdict::denied(origin, now, Arc::clone(&armed)));
+        if let Some(verdict) = unmet(&armed, query, mapped, now) {
+            seen(query, &verdict);
+            return Admission::new(verdict);
         }
         let entries = mapped.entries();
         let descriptors = mapped.grouped(&entries);
         let query = Query { descriptors: &descriptors, ..*query };
         let keeping = Keeping { keep, mapped: Some(mapped) };
-        admit(&self.shared, &armed, &query, now, keeping).await
+        let admission = admit(shared, &armed, &query, now, keeping).await;
+        seen(&query, &admission.verdict);
+        admission
+    }
+
+    /// [`admit_http`](Self::admit_http) if nobody has to be waited for; `None` if somebody has. An
+    /// admission is large, and is looked at where it is.
+    pub fn admit_http_at_once<R: HttpRequest + ?Sized, T>(
+        &self,
+        query: &Query<'_>,
+        request: &R,
+        mapped: &mut Mapped,
+        keep: Keep,
+        judge: impl FnOnce(&Query<'_>, &mut Admission) -> T,
+    ) -> Option<T> {
+        let (shared, now) = (&self.shared, self.shared.clock.now());
+        if shared.store.waits() {
+            return None;
+        }
+        let armed = shared.armed.load();
+        armed.rules.map_http(query.domain, request, mapped);
+        if let Some(verdict) = unmet(&armed, query, mapped, now) {
+            return Some(judge(query, &mut Admission::new(verdict)));
+        }
+        let entries = mapped.entries();
+        let descriptors = mapped.grouped(&entries);
+        let query = Query { descriptors: &descriptors, ..*query };
+        let keeping = Keeping { keep, mapped: Some(mapped) };
+        let mut admission = match admit_plainly(shared, &armed, &query, now, keeping) {
+            Some(verdict) => Admission::new(verdict),
+            None => at_once(admit(shared, &armed, &query, now, keeping)),
+        };
+        Some(judge(&query, &mut admission))
     }
 
     /// How many requests wait for their turn now.
@@ -87,6 +122,46 @@ impl<S: Store, C: Clock> GiveBack for Shared<S, C> {
     fn give_back(&self, holding: Holding, cost: u64) {
         self.store.settle_soon(holding, cost, self.clock.now());
     }
+}
+
+/// The verdict on a request that has no descriptor: it lacks a value that the rules insist on, or nothing
+/// is said of it.
+fn unmet(
+    armed: &Arc<Armed>,
+    query: &Query<'_>,
+    mapped: &Mapped,
+    now: Timestamp,
+) -> Option<Verdict> {
+    if let Some(origin) = mapped.denied_by() {
+        return Some(Verdict::denied(origin, now, Arc::clone(armed)));
+    }
+    let is_nothing = mapped.descriptors().len() == 0;
+    is_nothing.then(|| Verdict {
+        granted: query.cost,
+        knows_domain: armed.rules.knows(query.domain),
+        ..Verdict::of_limits(None, now, Arc::clone(armed))
+    })
+}
+
+/// [`admit`] by one plain limit at once, if that is all that a request meets.
+fn admit_plainly<S: Store, C: Clock>(
+    shared: &Shared<S, C>,
+    armed: &Arc<Armed>,
+    query: &Query<'_>,
+    now: Timestamp,
+    keeping: Keeping<'_>,
+) -> Option<Verdict> {
+    if shared.exceptions.may_be_any(now) || !keeping.is_only_needed() {
+        return None;
+    }
+    let mut found = Found::new();
+    armed.rules.find(query.domain, query.descriptors, &mut found);
+    let met = only_limit(shared.modes, Op::Check, query, &found)?;
+    if shapes(&met.rule.limit) {
+        return None;
+    }
+    let verdict = check_only_at_once(&ByWaiting(&shared.store), armed, &found, met, query, now);
+    Some(verdict.unwrap_or_else(|_| shared.unanswered(armed, query, now)))
 }
 
 async fn admit<S: Store + 'static, C: Clock>(

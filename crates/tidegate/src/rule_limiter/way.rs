@@ -96,7 +96,7 @@ impl<S: LocalStore> Way for AtOnce<'_, S> {
 /// # Panics
 /// If it waits all the same: a local store that does is none.
 #[inline]
-pub(super) fn at_once<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => done,

@@ -1,6 +1,7 @@
 //! Limits by rules, from the text of a file to the decision.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by unwrapping")]
 
+mod admitting;
 mod awaited;
 mod corpus;
 mod deciding;

@@ -13,6 +13,7 @@ mod bare;
 mod client;
 mod cost;
 mod delay;
+mod floor;
 mod instructions;
 mod keys;
 mod rates;
@@ -138,6 +139,10 @@ pub(crate) fn serve(server: &str, upstream: &str) {
     let threads = threads.parse().expect("a number of threads");
     match server {
         "bare" => bare::serve(threads, upstream),
+        "floor" => floor::serve(Case::NoLimit, threads, upstream),
+        "floor-admitting" => floor::serve(Case::Allowed, threads, upstream),
+        "floor-refusing" => floor::serve(Case::Refused, threads, upstream),
+        "floor-refusing-all" => floor::serve(Case::AllRefused, threads, upstream),
         _ => panic!("there is no server {server}"),
     }
 }

@@ -13,16 +13,25 @@ use tokio::net::TcpListener;
 
 /// Serves until the process is killed.
 pub(super) fn serve(threads: usize, upstream: &str) {
+    let upstream = upstream.to_owned();
+    on_threads(threads, move |listener| run(listener, &upstream));
+}
+
+/// Runs on so many threads, each with a listener of its own, and says where they listen.
+pub(super) fn on_threads(
+    threads: usize,
+    run: impl Fn(std::net::TcpListener) + Clone + Send + 'static,
+) {
     let first = listen("127.0.0.1:0".parse().expect("an address"));
     let address = first.local_addr().expect("its address");
     println!("{address}");
     let more: Vec<_> = (1..threads)
         .map(|_| {
-            let upstream = upstream.to_owned();
-            std::thread::spawn(move || run(listen(address), &upstream))
+            let run = run.clone();
+            std::thread::spawn(move || run(listen(address)))
         })
         .collect();
-    run(first, upstream);
+    run(first);
     more.into_iter().for_each(|thread| drop(thread.join()));
 }
 

@@ -4,7 +4,10 @@
 //! neighbours says more than that of two averages on a machine that others use as well.
 
 use super::client::{Target, saturate};
-use super::servers::{Case, Setting, bare, haproxy_proxy, nginx_proxy, tidegate_proxy, upstream};
+use super::servers::{
+    Case, Setting, bare, floor_proxy, haproxy_proxy, nginx_proxy, nginx_saying_all, tidegate_proxy,
+    upstream,
+};
 use super::spread::Spread;
 use super::usage::{Cpu, Family};
 use super::wrk::{self, CONNECTIONS, Seen};
@@ -101,6 +104,12 @@ fn rivals(setting: Setting, case: Case, upstream: &str) -> Vec<Rival> {
     if let Some(child) = haproxy_proxy(setting, case, upstream) {
         rivals.push(Rival::new("haproxy", case, child));
     }
+    rivals.push(Rival::new(
+        "nginx that says as much",
+        case,
+        nginx_saying_all(setting, case, upstream),
+    ));
+    rivals.push(Rival::new("hyper alone", case, floor_proxy(setting, case, upstream)));
     if case == Case::NoLimit {
         rivals.push(Rival::new("bare hyper", case, bare(setting, upstream)));
     }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::Plan;
 use super::client::{ask_all, get};
 use super::servers::{
-    Case, Setting, bare, callgrind_file, nginx_proxy, tidegate_proxy, upstream, version,
+    Case, Setting, bare, callgrind_file, floor_proxy, nginx_proxy, nginx_saying_all,
+    tidegate_proxy, upstream, version,
 };
 use crate::service::child::Child;
 
@@ -35,11 +36,15 @@ pub(super) fn run(plan: &Plan) {
     let upstream = upstream(Setting::CALLGRIND);
     let address = &upstream.address;
     println!("\n### Instructions of user space per request\n");
-    println!("| case | nginx | bare hyper | tidegate | to nginx |");
-    println!("| --- | --- | --- | --- | --- |");
+    println!(
+        "| case | nginx | nginx that says as much | bare hyper | hyper alone | tidegate | to nginx |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
     let mut tops = Vec::new();
     for case in CASES {
         let nginx = count(nginx_proxy(Setting::CALLGRIND, case, address), plan.counted);
+        let saying = count(nginx_saying_all(Setting::CALLGRIND, case, address), plan.counted);
+        let floor = count(floor_proxy(Setting::CALLGRIND, case, address), plan.counted);
         let bare = match case {
             Case::NoLimit => {
                 let bare = count(bare(Setting::CALLGRIND, address), plan.counted);
@@ -49,9 +54,11 @@ pub(super) fn run(plan: &Plan) {
         };
         let ours = count(tidegate_proxy(Setting::CALLGRIND, case, address), plan.counted);
         println!(
-            "| {} | {:.0} | {bare} | {:.0} | **{:.2}x** |",
+            "| {} | {:.0} | {:.0} | {bare} | {:.0} | {:.0} | **{:.2}x** |",
             case.name(),
             nginx.all,
+            saying.all,
+            floor.all,
             ours.all,
             ours.all / nginx.all
         );

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
+use super::floor;
 use crate::service::child::{Child, free_address, own_program};
 
 /// How many threads a proxy has, and where everything runs.
@@ -167,18 +168,57 @@ pub(super) fn nginx(setting: Setting, http: impl FnOnce(&str) -> String) -> Chil
     if setting.threads > 1 { child.with_workers() } else { child }
 }
 
-/// An nginx as a proxy.
+/// An nginx as a proxy, as it is usually set up.
 pub(super) fn nginx_proxy(setting: Setting, case: Case, upstream: &str) -> Child {
+    nginx_saying(setting, case, &Saying::default(), upstream)
+}
+
+/// An nginx that says as much as our gateway, to upstreams and to clients. What it says of limits is always
+/// the same, since it does not know.
+pub(super) fn nginx_saying_all(setting: Setting, case: Case, upstream: &str) -> Child {
+    let add = |headers: &[(&str, &str)]| -> String {
+        let each = headers.iter();
+        each.map(|(name, value)| format!("add_header {name} '{value}' always; ")).collect()
+    };
+    let mut passing = "proxy_set_header X-Forwarded-Proto $scheme; \
+        proxy_set_header X-Forwarded-Host $http_host; proxy_set_header Via \"1.1 nginx\"; \
+        proxy_set_header Forwarded 'for=$remote_addr;host=\"$http_host\";proto=$scheme'; "
+        .to_owned();
+    if case != Case::NoLimit {
+        passing += &add(&floor::ADMITTED);
+    }
+    let (content_type, told) = floor::REFUSED.split_last().expect("headers");
+    let refusing = format!(
+        "error_page 429 @refused; location @refused {{ internal; default_type {}; {}return 429 '{}'; }}",
+        content_type.1,
+        add(told),
+        floor::PROBLEM,
+    );
+    nginx_saying(setting, case, &Saying { passing, refusing }, upstream)
+}
+
+/// What an nginx says beside what it says anyway.
+#[derive(Default)]
+struct Saying {
+    /// Where it passes on.
+    passing: String,
+    /// Where it refuses.
+    refusing: String,
+}
+
+fn nginx_saying(setting: Setting, case: Case, saying: &Saying, upstream: &str) -> Child {
     nginx(setting, |address| {
         format!(
             "limit_req_zone $binary_remote_addr zone=allowed:1m rate=1000000r/s;\n\
              limit_req_zone $binary_remote_addr zone=refused:1m rate=500r/s;\n\
              limit_req_zone $binary_remote_addr zone=all-refused:1m rate=1r/m;\n\
              limit_req_status 429; {}\n\
-             server {{ listen {address}{}; location / {{ {} {NGINX_PASS} }} }}",
+             server {{ listen {address}{}; {} location / {{ {} {NGINX_PASS} {} }} }}",
             nginx_upstream(upstream),
             reuse_port(setting),
+            saying.refusing,
             case.nginx(),
+            saying.passing,
         )
     })
 }
@@ -193,7 +233,7 @@ pub(super) fn nginx_upstream(upstream: &str) -> String {
     format!("upstream up {{ server {upstream}; keepalive 128; keepalive_requests 1000000000; }}")
 }
 
-/// How an nginx passes requests on to `up`, saying what our gateway says.
+/// How an nginx passes requests on to `up`.
 pub(super) const NGINX_PASS: &str = "proxy_pass http://up; proxy_http_version 1.1; \
     proxy_set_header Connection \"\"; proxy_set_header Host $host; \
     proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; add_header Via \"1.1 nginx\";";
@@ -248,10 +288,26 @@ pub(super) fn version(program: &str, flag: &str) -> Option<String> {
 
 /// A bare proxy: hyper and the client of hyper-util, with no limits.
 pub(super) fn bare(setting: Setting, upstream: &str) -> Child {
+    own(setting, "bare", upstream)
+}
+
+/// The least that our gateway could cost with hyper under it.
+pub(super) fn floor_proxy(setting: Setting, case: Case, upstream: &str) -> Child {
+    let name = match case {
+        Case::NoLimit => "floor",
+        Case::Allowed => "floor-admitting",
+        Case::Refused => "floor-refusing",
+        Case::AllRefused => "floor-refusing-all",
+    };
+    own(setting, name, upstream)
+}
+
+/// A proxy that is part of this program.
+fn own(setting: Setting, name: &str, upstream: &str) -> Child {
     let program = own_program();
     let program = program.get_program().to_str().expect("a path in UTF-8");
     let mut command = setting.command(program);
-    command.args(["serve", &format!("bare:{}", setting.threads), upstream]);
+    command.args(["serve", &format!("{name}:{}", setting.threads), upstream]);
     Child::telling(&mut command, |line| Some(line.to_owned()))
 }
 

@@ -90,7 +90,7 @@ pub(crate) async fn forward(
     fate: Option<&Fate>,
 ) -> Result<Begun, Failure> {
     let Course { pools, upstream, pace, watch } = course;
-    let shared = Arc::clone(pools.upstream(upstream));
+    let shared = pools.upstream(upstream);
     let mut address = pools.next_address(upstream);
     let (mut tried, mut may_reuse, mut is_fresh) = (0, true, true);
     let begun = loop {

@@ -97,7 +97,8 @@ pub(crate) async fn forward(
         let reused = if may_reuse { pools.reuse(upstream, address).await } else { None };
         let way = match reused {
             Some(way) => way,
-            None => match pools.connect(upstream, address, pace.connect).await {
+            // Few requests need a new one, and all would carry the room for it about.
+            None => match Box::pin(pools.connect(upstream, address, pace.connect)).await {
                 Ok(way) => way,
                 Err(no_way) => {
                     if no_way != NoWay::Full {

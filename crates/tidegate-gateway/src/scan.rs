@@ -10,7 +10,7 @@ pub(crate) mod chunked;
 pub(crate) mod head;
 
 use self::chunked::Chunks;
-use self::head::Framing;
+use self::head::{Framing, Head};
 
 /// Why a client's message is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,15 @@ pub(crate) struct Sizes {
     pub(crate) target_max: usize,
 }
 
+impl Sizes {
+    /// What follows a head that is there as a whole, and where it ends. Whatever else it may be is for
+    /// others to find out.
+    fn take_whole(self, bytes: &[u8]) -> Option<(At, usize)> {
+        let head = head::check(bytes, self).ok().filter(|head| head.end <= self.head_max)?;
+        Some((At::behind(&head), head.end))
+    }
+}
+
 /// Where in a connection the next byte is.
 #[derive(Debug)]
 enum At {
@@ -105,6 +114,19 @@ enum At {
     Parked,
     /// Behind something that is wrong.
     Refused(Fault),
+}
+
+impl At {
+    /// What follows a head.
+    fn behind(head: &Head) -> Self {
+        match head.framing {
+            // What follows may not be HTTP, which the answer will tell.
+            Framing::None | Framing::Sized(0) if head.has_upgrade => Self::Parked,
+            Framing::None | Framing::Sized(0) => Self::Head { seen: 0 },
+            Framing::Sized(length) => Self::Body(length),
+            Framing::Chunked => Self::Chunks(Chunks::new()),
+        }
+    }
 }
 
 /// Follows the messages of a connection.
@@ -125,6 +147,14 @@ impl Scanner {
         let mut good = 0;
         while good < bytes.len() {
             let rest = &bytes[good..];
+            // Most heads come in one piece, and nothing is wrong with them.
+            if matches!(self.at, At::Head { seen: 0 })
+                && let Some((at, end)) = self.sizes.take_whole(rest)
+            {
+                self.at = at;
+                good += end;
+                continue;
+            }
             match &mut self.at {
                 At::Head { seen } => match head::end(rest, *seen, self.sizes) {
                     Err(fault) => self.at = At::Refused(fault),
@@ -132,13 +162,15 @@ impl Scanner {
                         *seen = so_far;
                         return good;
                     }
-                    Ok(head::End::At { begin, end }) => match self.take_head(&rest[begin..end]) {
-                        Err(fault) => self.at = At::Refused(fault),
-                        Ok(at) => {
-                            self.at = at;
-                            good += end;
+                    Ok(head::End::At { begin, end }) => {
+                        match head::check(&rest[begin..end], self.sizes) {
+                            Err(fault) => self.at = At::Refused(fault),
+                            Ok(head) => {
+                                self.at = At::behind(&head);
+                                good += end;
+                            }
                         }
-                    },
+                    }
                 },
                 At::Body(left) => {
                     let some = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
@@ -161,17 +193,6 @@ impl Scanner {
             }
         }
         good
-    }
-
-    fn take_head(&self, head: &[u8]) -> Result<At, Fault> {
-        let head = head::check(head, self.sizes)?;
-        Ok(match head.framing {
-            // What follows may not be HTTP, which the answer will tell.
-            Framing::None | Framing::Sized(0) if head.has_upgrade => At::Parked,
-            Framing::None | Framing::Sized(0) => At::Head { seen: 0 },
-            Framing::Sized(length) => At::Body(length),
-            Framing::Chunked => At::Chunks(Chunks::new()),
-        })
     }
 
     /// What is wrong, if anything is. Nothing goes on any more then.

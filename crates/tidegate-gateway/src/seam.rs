@@ -251,7 +251,9 @@ async fn route<G: Gate<Asked>>(
     let upgrade = fields::upgrade_of(&asked.parts).filter(|_| body.is_none());
     let has_body = body.is_some();
     let mut response = match upgrade {
-        Some(protocol) => tunnel::upgrade(place, target, asked.parts, protocol, line, after).await,
+        Some(protocol) => {
+            Box::pin(tunnel::upgrade(place, target, asked.parts, protocol, line, after)).await
+        }
         None => pass_on(place, watch, target, asked, body, line, after).await,
     }
     .map_err(|failure| {

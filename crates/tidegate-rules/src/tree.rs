@@ -91,13 +91,23 @@ pub(crate) struct Stop {
 /// What is true of a node for those who come to it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Signs {
-    pub(crate) has_children: bool,
+    pub(crate) children: Children,
     /// Some of its children are found by patterns that the key alone does not lead to.
     pub(crate) has_wild: bool,
     /// Its limits are for everybody: turned on, for all keys, nobody exempt, nothing replaced.
     pub(crate) is_plain: bool,
     /// This node or one above it shares its counter.
     pub(crate) share_on_way: bool,
+}
+
+/// What children a node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Children {
+    #[default]
+    None,
+    /// None of them is for an exact value.
+    NoExact,
+    Some,
 }
 
 /// How much of a key and a value lies in the table itself.
@@ -260,14 +270,18 @@ impl Tree {
     /// matches, else that of the key alone.
     #[inline]
     pub(crate) fn step(&self, parent: &Stop, key: &str, value: &str) -> Option<(Stop, How)> {
-        if !parent.signs.has_children {
-            return None;
-        }
-        if let Some(exact) = self.find_exact(parent.node, key, value) {
-            return Some((exact, How::Value));
+        match parent.signs.children {
+            Children::None => return None,
+            Children::NoExact => {}
+            Children::Some => {
+                if let Some(exact) = self.find_exact(parent.node, key, value) {
+                    return Some((exact, How::Value));
+                }
+            }
         }
         let slot = self.find_slot(parent.node, key);
-        if (glob::is_pattern(value) || glob::is_pattern(key))
+        if !self.starred.is_empty()
+            && (glob::is_pattern(value) || glob::is_pattern(key))
             && let Some(starred) = self.starred.get(&(parent.node, key.into(), value.into()))
         {
             return Some((*starred, How::Value));
@@ -396,7 +410,13 @@ impl Tree {
             }
             let signs = &mut self.nodes[node as usize].signs;
             (signs.is_plain, signs.share_on_way) = (is_plain, share_on_way);
-            self.nodes[parent as usize].signs.has_children = true;
+            let is_exact = |value: &str| !glob::is_pattern(value) && !glob::is_pattern(&key);
+            let kind = match value.as_deref() {
+                Some(value) if is_exact(value) => Children::Some,
+                _ => Children::NoExact,
+            };
+            let signs = &mut self.nodes[parent as usize].signs;
+            signs.children = signs.children.max(kind);
             // What is known of a node is copied to where it is found, so its children come first.
             self.grow(node, children);
             let stop = self.stop(node);

@@ -54,7 +54,7 @@ pub(crate) async fn check_only<'r, W: Way>(
 }
 
 /// [`check_only`] where nobody is waited for: a verdict is large, and is not moved about here.
-#[inline]
+#[inline(always)]
 pub(crate) fn check_only_at_once<'r, W: Way>(
     way: &W,
     armed: &Arc<Armed>,
@@ -84,7 +84,7 @@ fn item_of<'a, 'r>(
     }
 }
 
-#[inline]
+#[inline(always)]
 fn conclude(
     armed: &Arc<Armed>,
     found: &Found<'_>,

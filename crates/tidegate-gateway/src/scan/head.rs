@@ -1,9 +1,10 @@
 //! The head of a request, read strictly.
 
-use memchr::{memchr, memchr2};
+use memchr::{memchr, memchr3};
 
 use super::{Fault, Sizes};
 
+const LINE_END: &[u8] = b"\r\n";
 /// How many headers a request may have: as many as the parser behind this takes.
 const HEADERS_MAX: usize = 100;
 /// How many empty lines may stand before a request.
@@ -21,7 +22,7 @@ pub(super) enum End {
 /// Finds the end of a head. All of its lines end as they should if there is one.
 pub(super) fn end(bytes: &[u8], seen: usize, sizes: Sizes) -> Result<End, Fault> {
     let mut begin = 0;
-    while bytes[begin..].starts_with(b"\r\n") {
+    while bytes[begin..].starts_with(LINE_END) {
         begin += 2;
         if begin > 2 * EMPTY_LINES_MAX {
             return Err(Fault::RequestLine);
@@ -66,15 +67,17 @@ pub(super) enum Framing {
 pub(super) struct Head {
     pub(super) framing: Framing,
     pub(super) has_upgrade: bool,
+    /// Where it ends.
+    pub(super) end: usize,
 }
 
-/// Reads a head, all of whose lines end as they should.
-pub(super) fn check(head: &[u8], sizes: Sizes) -> Result<Head, Fault> {
-    let (line, mut rest) = split_line(head)?;
+/// Reads a head, which anything may follow.
+pub(super) fn check(bytes: &[u8], sizes: Sizes) -> Result<Head, Fault> {
+    let (line, mut rest) = split_line(bytes)?;
     let is_current = check_request_line(line, sizes)?;
     let mut count = 0;
     let (mut hosts, mut length, mut is_chunked, mut has_upgrade) = (0, None, false, false);
-    while !rest.starts_with(b"\r\n") {
+    while !rest.starts_with(LINE_END) {
         count += 1;
         if count > HEADERS_MAX {
             return Err(Fault::HeadTooLarge);
@@ -122,13 +125,14 @@ pub(super) fn check(head: &[u8], sizes: Sizes) -> Result<Head, Fault> {
         (false, Some(length)) => Framing::Sized(length),
         (false, None) => Framing::None,
     };
-    Ok(Head { framing, has_upgrade })
+    let end = bytes.len() - rest.len() + LINE_END.len();
+    Ok(Head { framing, has_upgrade, end })
 }
 
-/// What comes before the end of a line, and what follows it. A carriage return elsewhere would be a line's
-/// end to somebody else, and a zero the end of all.
+/// What comes before the end of a line, and what follows it. A carriage return or a line feed alone would
+/// be a line's end to somebody else, and a zero the end of all.
 fn split_line(bytes: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
-    let end = memchr2(b'\r', 0, bytes).ok_or(Fault::LineEnd)?;
+    let end = memchr3(b'\r', b'\n', 0, bytes).ok_or(Fault::LineEnd)?;
     match &bytes[end..] {
         [b'\r', b'\n', rest @ ..] => Ok((&bytes[..end], rest)),
         _ => Err(Fault::LineEnd),

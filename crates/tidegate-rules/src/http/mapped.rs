@@ -85,18 +85,22 @@ impl Mapped {
 
     /// The entries of all descriptors, one after the other: what [`grouped`](Self::grouped) wants.
     pub fn entries(&self) -> SmallVec<[Entry<'_>; 6]> {
-        self.made.entries.iter().map(|span| self.made.entry(span)).collect()
+        // To collect them would move them once more.
+        let mut entries = SmallVec::new();
+        entries.extend(self.made.entries.iter().map(|span| self.made.entry(span)));
+        entries
     }
 
     /// The descriptors in the form that [`Rules::find`] takes, for those who keep them for a
     /// while. `entries` are [all of them](Self::entries).
     pub fn grouped<'a>(&'a self, entries: &'a [Entry<'a>]) -> SmallVec<[Descriptor<'a>; 3]> {
-        let descriptors = self.made.descriptors.iter().map(|group| Descriptor {
+        let mut descriptors = SmallVec::new();
+        descriptors.extend(self.made.descriptors.iter().map(|group| Descriptor {
             entries: entries.get(group.entries.clone()).unwrap_or_default(),
             cost: group.cost,
             limit: None,
-        });
-        descriptors.collect()
+        }));
+        descriptors
     }
 }
 

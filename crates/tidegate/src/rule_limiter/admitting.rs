@@ -81,11 +81,10 @@ impl<S: Store + 'static, C: Clock> RuleLimiter<S, C> {
         let descriptors = mapped.grouped(&entries);
         let query = Query { descriptors: &descriptors, ..*query };
         let keeping = Keeping { keep, mapped: Some(mapped) };
-        let mut admission = match admit_plainly(shared, &armed, &query, now, keeping) {
-            Some(verdict) => Admission::new(verdict),
-            None => at_once(admit(shared, &armed, &query, now, keeping)),
-        };
-        Some(judge(&query, &mut admission))
+        Some(match admit_plainly(shared, &armed, &query, now, keeping) {
+            Some(mut admission) => judge(&query, &mut admission),
+            None => judge(&query, &mut at_once(admit(shared, &armed, &query, now, keeping))),
+        })
     }
 
     /// How many requests wait for their turn now.
@@ -144,13 +143,14 @@ fn unmet(
 }
 
 /// [`admit`] by one plain limit at once, if that is all that a request meets.
+#[inline(always)]
 fn admit_plainly<S: Store, C: Clock>(
     shared: &Shared<S, C>,
     armed: &Arc<Armed>,
     query: &Query<'_>,
     now: Timestamp,
     keeping: Keeping<'_>,
-) -> Option<Verdict> {
+) -> Option<Admission> {
     if shared.exceptions.may_be_any(now) || !keeping.is_only_needed() {
         return None;
     }
@@ -160,8 +160,11 @@ fn admit_plainly<S: Store, C: Clock>(
     if shapes(&met.rule.limit) {
         return None;
     }
-    let verdict = check_only_at_once(&ByWaiting(&shared.store), armed, &found, met, query, now);
-    Some(verdict.unwrap_or_else(|_| shared.unanswered(armed, query, now)))
+    let way = ByWaiting(&shared.store);
+    Some(match check_only_at_once(&way, armed, &found, met, query, now) {
+        Ok(verdict) => Admission::new(verdict),
+        Err(_) => Admission::new(shared.unanswered(armed, query, now)),
+    })
 }
 
 async fn admit<S: Store + 'static, C: Clock>(

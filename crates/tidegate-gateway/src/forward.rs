@@ -11,8 +11,10 @@ use http::header::{self, HeaderMap};
 use http::uri::{Authority, Uri};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use tidegate::Going;
 
 use crate::body::{Broken, Fate, Sending};
+use crate::handover::Handover;
 use crate::pool::{Conn, Lent, NoWay, Pools, Way};
 use crate::upstream::{RoutePace, Upstream};
 use crate::watch::{Wait, Watch};
@@ -84,10 +86,14 @@ enum Sent {
 /// Sends a request and waits for its answer to begin. It is sent again only if nobody can have
 /// acted on it: there was no connection, or one that had been used before broke off without a byte
 /// of an answer, and the request is one that may be repeated.
+///
+/// What shares a key of a limit that holds requests back, and so is `going`, is sent in order: each
+/// finds itself a connection, and then waits until those before it have been handed over to theirs.
 pub(crate) async fn forward(
     course: Course<'_>,
     mut request: Request<Sending>,
     fate: Option<&Fate>,
+    mut going: Option<Going>,
 ) -> Result<Begun, Failure> {
     let Course { pools, upstream, pace, watch } = course;
     let shared = pools.upstream(upstream);
@@ -113,13 +119,16 @@ pub(crate) async fn forward(
                 }
             },
         };
+        if let Some(going) = &mut going {
+            going.first().await;
+        }
         watch.wait(Wait::Upstream, pace.response);
         is_fresh = matches!(way, Way::Http1 { is_reused: false, .. });
         let sent = match way {
             Way::Http1 { conn, is_reused } => {
-                send_http1(course, address, conn, is_reused, request).await
+                send_http1(course, address, conn, is_reused, request, &mut going).await
             }
-            Way::Http2(sender) => send_http2(course, address, sender, request).await,
+            Way::Http2(sender) => send_http2(course, address, sender, request, &mut going).await,
         };
         match sent {
             Sent::Begun(begun) => {
@@ -163,6 +172,7 @@ async fn send_http1(
     mut conn: Conn,
     is_reused: bool,
     mut request: Request<Sending>,
+    going: &mut Option<Going>,
 ) -> Sent {
     let Course { pools, upstream, watch, .. } = course;
     if request.version() == Version::HTTP_2
@@ -181,7 +191,10 @@ async fn send_http1(
     let copy = (is_reused && is_repeatable(&request)).then(|| copy_of(&request));
     let before = conn.came.load(Relaxed);
     let sending = conn.sender.try_send_request(request);
-    match in_time(watch, sending).await {
+    let handover = Handover::new(going.take());
+    let sent = in_time(watch, sending).await;
+    *going = handover.take_back();
+    match sent {
         None => Sent::Failed(Failure::Late),
         Some(Ok(response)) => {
             let lent = Some(pools.lend(upstream, address, conn));
@@ -205,6 +218,7 @@ async fn send_http2(
     address: usize,
     mut sender: hyper::client::conn::http2::SendRequest<Sending>,
     mut request: Request<Sending>,
+    going: &mut Option<Going>,
 ) -> Sent {
     let Course { pools, upstream, watch, .. } = course;
     let shared = pools.upstream(upstream);
@@ -222,7 +236,10 @@ async fn send_http2(
     }
     *request.version_mut() = Version::HTTP_2;
     let sending = sender.try_send_request(request);
-    match in_time(watch, sending).await {
+    let handover = Handover::new(going.take());
+    let sent = in_time(watch, sending).await;
+    *going = handover.take_back();
+    match sent {
         None => Sent::Failed(Failure::Late),
         Some(Ok(response)) => Sent::Begun(Begun { response, lent: None, address }),
         Some(Err(mut error)) => match error.take_message() {

@@ -26,6 +26,7 @@ mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gateway;
+mod handover;
 mod health;
 mod log;
 mod passing;

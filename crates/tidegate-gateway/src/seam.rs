@@ -14,7 +14,7 @@ use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version, response};
 use hyper::body::{Body as _, Incoming};
-use tidegate::{Admission, Held, Turn};
+use tidegate::{Admission, Going, Held, Turn};
 use tidegate_http::{Answers, Asked, Gate, Refusals, Told};
 
 use crate::body::{Answer, AtEnd, Broken, Fate, Sending, Streaming};
@@ -155,6 +155,8 @@ fn leave(mut body: Incoming, is_coming: bool, response: &mut Response<Answer>) {
 #[derive(Default)]
 pub(crate) struct After {
     pub(crate) held: Option<Held>,
+    /// Until it has been sent on.
+    pub(crate) going: Option<Going>,
     log: Option<(Box<Line>, Rc<crate::log::Log>)>,
 }
 
@@ -301,7 +303,8 @@ async fn decide<G: Gate<Asked>>(
         None => judge(&mut Box::pin(gate.admit(asked, asking)).await),
     };
     if let Some(turn) = turn {
-        after.held = Some(turn.await);
+        let (held, going) = turn.in_order().await;
+        (after.held, after.going) = (Some(held), Some(going));
         if let Some(line) = line {
             line.outcome = Outcome::Delayed;
         }
@@ -327,6 +330,7 @@ fn judge(
         return (Said::Stop(refusal), None);
     }
     after.held = admission.held.take();
+    after.going = after.held.as_ref().and_then(Held::going);
     (Said::Go(Told::new(answers, verdict, asked)), admission.turn.take())
 }
 
@@ -361,7 +365,7 @@ async fn pass_on<G: Gate<Asked>>(
     let request = Request::from_parts(parts, body);
     let course =
         Course { pools: &worker.pools, upstream: target.upstream, pace: &target.pace, watch };
-    let begun = forward(course, request, fate.as_deref()).await?;
+    let begun = forward(course, request, fate.as_deref(), after.going.take()).await?;
     if begun.response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // Nobody has asked for that.
         return Err(Failure::Broken);

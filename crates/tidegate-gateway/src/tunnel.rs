@@ -44,7 +44,7 @@ pub(crate) async fn upgrade<G: Gate<Asked>>(
     let request = Request::from_parts(parts, Sending::Nothing);
     let course =
         Course { pools: &place.worker.pools, upstream: target.upstream, pace: &target.pace, watch };
-    let mut begun = forward(course, request, None).await?;
+    let mut begun = forward(course, request, None, after.going.take()).await?;
     if begun.response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(pass_back(place, watch, target, begun, line, after));
     }

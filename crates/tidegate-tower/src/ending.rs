@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::Response;
-use tidegate::{Held, Turn, Verdict};
+use tidegate::{Going, Held, Turn, Verdict};
 use tidegate_http::{Asked, Told};
 
 use crate::body::LimitBody;
@@ -14,6 +14,8 @@ pub(crate) struct Ending {
     settings: Arc<Settings>,
     told: Option<Told>,
     pub(crate) held: Option<Held>,
+    /// Until the service has begun with it.
+    pub(crate) going: Option<Going>,
 }
 
 impl Ending {
@@ -30,7 +32,13 @@ impl Ending {
         if told.is_none() && held.is_none() && turn.is_none() {
             return None;
         }
-        Some(Self { settings: Arc::clone(settings), told, held })
+        let going = held.as_ref().and_then(Held::going);
+        Some(Self { settings: Arc::clone(settings), told, held, going })
+    }
+
+    /// Whether nobody has to reach the service before it.
+    pub(crate) fn is_first(&self) -> bool {
+        self.going.as_ref().is_none_or(Going::is_first)
     }
 
     /// The service's answer with what is to be said.

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use tidegate::{Admission, Turn};
+use tidegate::{Admission, InOrder, Turn};
 use tidegate_http::{Asked, Gate, refusal};
 use tower_service::Service;
 
@@ -73,13 +73,13 @@ where
         if let Some(judged) = self.gate.admit_at_once(&asked, asking, judge_here) {
             return match judged {
                 Judged::Refused(refusal) => State::Refused { refusal: Some(refusal) }.into(),
-                Judged::Admitted(ending, None) => {
+                Judged::Admitted(ending, None) if ending.as_ref().is_none_or(Ending::is_first) => {
                     let future = self.inner.call(Request::from_parts(asked.parts, body));
                     State::Calling { future, ending }.into()
                 }
-                Judged::Admitted(ending, Some(turn)) => {
+                Judged::Admitted(ending, turn) => {
                     let request = Some((asked.parts, body));
-                    let (inner, stage) = (self.inner.clone(), Stage::Held(turn));
+                    let (inner, stage) = (self.inner.clone(), Stage::of(turn));
                     self.wait(Waiting { inner, request, ending, stage, settings: None })
                 }
             };
@@ -152,9 +152,19 @@ enum Stage<B> {
     /// The store is asked.
     Deciding(Pin<Box<dyn Future<Output = (Admission, Asked)> + Send>>, Option<B>),
     /// It waits for its turn.
-    Held(Turn),
+    Held(InOrder),
+    /// It waits for those who were let go before it and have not reached the service yet. Only then is
+    /// the service asked whether it is ready: it might be so for one of them only.
+    Behind,
     /// It waits for the service.
     Due,
+}
+
+impl<B> Stage<B> {
+    /// What comes after the decision.
+    fn of(turn: Option<Turn>) -> Self {
+        turn.map_or(Self::Behind, |turn| Self::Held(turn.in_order()))
+    }
 }
 
 impl<S: Service<Request<B>>, B> From<State<S, B>> for ResponseFuture<S, B> {
@@ -174,7 +184,12 @@ where
         loop {
             match state.as_mut().project() {
                 StateProjected::Calling { future, ending } => {
-                    let answer = ready!(future.poll(context))?;
+                    let polled = future.poll(context);
+                    if let Some(ending) = ending {
+                        // The service has begun with it: the next one may follow.
+                        ending.going = None;
+                    }
+                    let answer = ready!(polled)?;
                     return Poll::Ready(Ok(match ending.take() {
                         Some(ending) => ending.finish(answer),
                         None => answer.map(|body| LimitBody::inner(body, None)),
@@ -208,19 +223,28 @@ impl<S: Service<Request<B>>, B> Waiting<S, B> {
                         }
                         Judged::Admitted(ending, turn) => {
                             (self.ending, self.request) = (ending, Some((asked.parts, body)));
-                            self.stage = turn.map_or(Stage::Due, Stage::Held);
+                            self.stage = Stage::of(turn);
                         }
                     }
                 }
                 Stage::Held(turn) => {
-                    let held = ready!(Pin::new(turn).poll(context));
+                    let (held, going) = ready!(Pin::new(turn).poll(context));
                     if let Some(ending) = &mut self.ending {
-                        ending.held = Some(held);
+                        (ending.held, ending.going) = (Some(held), Some(going));
+                    }
+                    self.stage = Stage::Behind;
+                }
+                Stage::Behind => {
+                    if let Some(going) = self.ending.as_mut().and_then(|it| it.going.as_mut()) {
+                        ready!(going.poll_first(context));
                     }
                     self.stage = Stage::Due;
                 }
                 Stage::Due => {
-                    ready!(self.inner.poll_ready(context))?;
+                    if let Err(error) = ready!(self.inner.poll_ready(context)) {
+                        self.ending = None;
+                        return Poll::Ready(Err(error));
+                    }
                     let (parts, body) = self.request.take().expect("it goes on once");
                     let future = self.inner.call(Request::from_parts(parts, body));
                     return Poll::Ready(Ok(State::Calling { future, ending: self.ending.take() }));

@@ -22,10 +22,13 @@ http:
   - { match: { path: "/open/{who}" }, descriptors: [ { open: "${path.who}" } ] }
   - { match: { path: "/shut" }, descriptors: [ { shut: yes } ] }
   - { match: { path: "/once" }, descriptors: [ { once: yes } ] }
+  - { match: { path: "/shaped" }, descriptors: [ { shaped: yes } ] }
 descriptors:
   - { key: open, rate_limit: { requests_per_unit: 1000000, unit: second, algorithm: token_bucket } }
   - { key: shut, rate_limit: { requests_per_unit: 0, unit: second } }
   - { key: once, rate_limit: { requests_per_unit: 10, algorithm: concurrency } }
+  - key: shaped # so fast that nobody waits
+    rate_limit: { requests_per_unit: 1000000000, unit: second, algorithm: leaky_bucket, queue: { size: 10 }, excess: delay }
 "#;
 
 type Body = Full<Bytes>;
@@ -75,5 +78,8 @@ fn requests_leave_nothing_behind() {
     assert_eq!(grown, 0);
     let (held, grown) = cost(&mut service, "/once");
     assert!(held <= 10, "{held} allocations for one who holds a permit");
+    assert_eq!(grown, 0);
+    let (shaped, grown) = cost(&mut service, "/shaped");
+    assert!(shaped <= 9, "{shaped} allocations for one who may have others behind it");
     assert_eq!(grown, 0);
 }

@@ -18,7 +18,7 @@ use crate::verdict::Verdict;
 /// What of a request's takings may come back when it is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// What has to: permits, and the places of those who are held.
+    /// What has to: permits, and the places of those who are held or may have others behind them.
     #[default]
     Needed,
     /// Everything, so that it can be settled at another cost, or given back.
@@ -73,14 +73,21 @@ impl Admission {
         clock: &C,
         decided: Timestamp,
     ) -> Self {
-        let slots = held.take(|part| !part.delay.is_zero());
-        if slots.is_empty() {
+        let is_due = held.is_due();
+        if is_due && !room.is_awaited(held.shaped()) {
             return Self { verdict, held: Some(held), turn: None };
         }
+        // One that may go now and finds others waiting: they should have gone, and go first.
+        let slots = held.take(|part| if is_due { part.is_shaped } else { !part.delay.is_zero() });
         let slots = slots.into_iter().map(|part| (decided + part.delay, part)).collect();
         match Turn::new(Arc::clone(room), clock.clone(), slots, held) {
-            Some(turn) => Self { verdict, held: None, turn: Some(turn) },
-            None => Self::new(verdict.turned_away()),
+            Ok(turn) => Self { verdict, held: None, turn: Some(turn) },
+            // Nobody has told it to wait.
+            Err(held) if is_due => Self { verdict, held: Some(held), turn: None },
+            Err(mut held) => {
+                held.refund();
+                Self::new(verdict.turned_away())
+            }
         }
     }
 
@@ -119,7 +126,7 @@ impl<S: Store + 'static, C: Clock, K: Key + ?Sized> Request<'_, S, C, K> {
         if !outcome.allowed {
             return Admission::new(verdict);
         }
-        let keep = kept(keep, &items, &answers);
+        let keep = kept(keep, &items, &answers, &shared.room);
         let taken = items.iter().zip(&policy.handles).zip(&answers);
         let parts = taken
             .filter_map(|((item, handle), answer)| Part::of(item, handle, answer, self.cost, keep));
@@ -158,6 +165,10 @@ impl<S: Store, C: Clock> GiveBack for Shared<S, C> {
             holding.parts.iter().map(|part| part.key.clone()).collect();
         self.store.settle_soon(holding, cost, self.clock.now());
         keys.iter().for_each(|key| self.waiting.wake(key, false));
+    }
+
+    fn room(&self) -> &Arc<Room> {
+        &self.room
     }
 }
 

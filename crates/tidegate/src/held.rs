@@ -9,11 +9,15 @@ use tidegate_rules::Settling;
 use tidegate_store::{Answer, HeldPart, Holding, Item, Mode, Registered};
 
 use crate::admission::Keep;
+use crate::turn::{Going, Room, shapes};
 
 /// Who takes back what somebody holds.
 pub(crate) trait GiveBack: Send + Sync {
     /// Brings a holding to its real cost, without being waited for.
     fn give_back(&self, holding: Holding, cost: u64);
+
+    /// Where those stand who wait for their turn.
+    fn room(&self) -> &Arc<Room>;
 }
 
 /// What a request that was [admitted](crate::Admission) has taken and may give back.
@@ -33,16 +37,24 @@ pub(crate) struct Part {
     pub(crate) cost: u64,
     /// How long the limit holds the request back.
     pub(crate) delay: Duration,
+    /// Whether those who come after it may have to wait.
+    pub(crate) is_shaped: bool,
     /// What the answer changes of it, where the rules say so.
     #[cfg(feature = "rules")]
     pub(crate) settling: Option<Arc<Settling>>,
     pub(crate) held: HeldPart,
 }
 
-/// What is kept of a request: all of it, if a limit holds it back and somebody may not wait so long.
-pub(crate) fn kept(keep: Keep, items: &[Item<'_>], answers: &[Answer]) -> Keep {
-    let mut asked = items.iter().zip(answers);
-    match asked.any(|(item, it)| item.mode != Mode::Shadow && !it.decision.delay.is_zero()) {
+/// What is kept of a request: all of it, if a limit holds it back, or somebody who is late may, and
+/// whoever sent it may not wait so long.
+pub(crate) fn kept(keep: Keep, items: &[Item<'_>], answers: &[Answer], room: &Room) -> Keep {
+    let mut asked = items.iter().zip(answers).filter(|(item, _)| item.mode != Mode::Shadow);
+    let mut is_shaped = false;
+    let is_held = asked.any(|(item, answer)| {
+        is_shaped |= shapes(item.limit.limit());
+        !answer.decision.delay.is_zero()
+    });
+    match is_held || (is_shaped && room.len() > 0) {
         true => Keep::All,
         false => keep,
     }
@@ -63,8 +75,9 @@ impl Part {
         let delay = if is_shadow { Duration::ZERO } else { decision.delay };
         // Of nothing, everybody takes nothing; the real cost may still turn out to be something.
         let takes_part = if cost == 0 { !is_shadow } else { taken.cost > 0 };
+        let is_shaped = shapes(handle.limit()) && !is_shadow;
         let is_permit = handle.limit().is_concurrency();
-        if !takes_part || !(is_permit || keep == Keep::All) {
+        if !takes_part || !(is_permit || is_shaped || keep == Keep::All) {
             return None;
         }
         let held = HeldPart {
@@ -77,6 +90,7 @@ impl Part {
         Some(Self {
             cost,
             delay,
+            is_shaped,
             #[cfg(feature = "rules")]
             settling: None,
             held,
@@ -140,6 +154,24 @@ impl Held {
     /// Whether there are permits that somebody waits for.
     pub fn has_permits(&self) -> bool {
         self.parts.iter().any(Part::is_permit)
+    }
+
+    /// Keeps a request that has no [turn](crate::Turn) to wait for before those that come after it and
+    /// may have one, and behind those that have been let go before; `None` if there is no such limit.
+    /// See [`Going`] for what to do with it.
+    pub fn going(&self) -> Option<Going> {
+        self.shaped().next()?;
+        Going::pass(self.giver.room(), self.shaped())
+    }
+
+    /// Whether no limit holds the request back.
+    pub(crate) fn is_due(&self) -> bool {
+        self.parts.iter().all(|part| part.delay.is_zero())
+    }
+
+    /// What was taken of limits that may make others wait.
+    pub(crate) fn shaped(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(|part| part.is_shaped)
     }
 
     /// Takes out those parts that a test is true of.

@@ -112,7 +112,7 @@ pub use tidegate_store::{
     Restored, SnapshotError, Store,
 };
 #[cfg(feature = "rules")]
-pub use turn::{HELD_MAX, Turn};
+pub use turn::{Going, HELD_MAX, InOrder, Turn};
 #[cfg(feature = "rules")]
 pub use verdict::{Answered, Verdict};
 pub use waiting::WaitError;

@@ -1,5 +1,6 @@
 //! Holding a request until its turn: what becomes of it when a limit shapes.
 
+mod going;
 mod room;
 
 use std::fmt;
@@ -10,6 +11,7 @@ use std::task::{Context, Poll};
 
 use tidegate_core::{AlgorithmName, Limit, Timestamp};
 
+pub use self::going::Going;
 pub use self::room::HELD_MAX;
 pub(crate) use self::room::Room;
 use self::room::Standing;
@@ -24,34 +26,46 @@ pub(crate) fn shapes(limit: &Limit) -> bool {
 /// The turn of a request that was [admitted](crate::Admission) for later: a future that is ready when
 /// the request may go on, with what it has taken.
 ///
-/// Requests of one key go in the order in which they were admitted. One that is dropped while it waits
-/// frees its place: those behind it in this process move up, and what it took of other limits is given
-/// back. It needs no particular runtime.
+/// Requests of one key are let go in the order in which they were admitted. What they do then takes one
+/// longer than another; who can tell when that is done keeps the order [until then](Self::in_order).
+///
+/// One that is dropped while it waits frees its place: those behind it in this process move up, and what
+/// it took of other limits is given back. It needs no particular runtime.
 #[must_use = "a turn that is dropped is given up"]
 pub struct Turn {
-    waiting: Pin<Box<dyn Future<Output = Held> + Send>>,
+    waiting: Pin<Box<dyn Future<Output = (Held, Going)> + Send>>,
 }
+
+/// A [`Turn`] whose request keeps [before](Going) those that are let go after it.
+#[must_use = "a turn that is dropped is given up"]
+#[derive(Debug)]
+pub struct InOrder(Turn);
 
 impl Turn {
     /// The turn of a request that has slots; `held` is the rest of what it took. If too many wait
-    /// already everything is given back, and there is no turn.
+    /// already there is no turn, and all that it took is returned.
     pub(crate) fn new<C: Clock>(
         room: Arc<Room>,
         clock: C,
         slots: Vec<(Timestamp, Part)>,
         mut held: Held,
-    ) -> Option<Self> {
+    ) -> Result<Self, Held> {
         match room.enter(slots) {
             Ok(waiter) => {
                 let place = Place { room, waiter, held: Some(held) };
-                Some(Self { waiting: Box::pin(wait(place, clock)) })
+                Ok(Self { waiting: Box::pin(wait(place, clock)) })
             }
             Err(parts) => {
                 held.put(parts);
-                held.refund();
-                None
+                Err(held)
             }
         }
+    }
+
+    /// The same for somebody who can tell when the request has gone on, such as when it has been sent:
+    /// those behind it can then wait for that, and not only for their own turns.
+    pub fn in_order(self) -> InOrder {
+        InOrder(self)
     }
 }
 
@@ -59,7 +73,16 @@ impl Future for Turn {
     type Output = Held;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Held> {
-        self.waiting.as_mut().poll(context)
+        // Nobody would say when it has gone on: so it has.
+        self.waiting.as_mut().poll(context).map(|(held, _going)| held)
+    }
+}
+
+impl Future for InOrder {
+    type Output = (Held, Going);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(Held, Going)> {
+        self.0.waiting.as_mut().poll(context)
     }
 }
 
@@ -77,11 +100,11 @@ struct Place {
     held: Option<Held>,
 }
 
-async fn wait<C: Clock>(mut place: Place, clock: C) -> Held {
+async fn wait<C: Clock>(mut place: Place, clock: C) -> (Held, Going) {
     loop {
         match place.room.standing(place.waiter, clock.now()) {
             Standing::Due => match place.go() {
-                Some(held) => return held,
+                Some(gone) => return gone,
                 // It has been taken out already, which happens once.
                 None => std::future::pending().await,
             },
@@ -102,10 +125,12 @@ impl Place {
         .await;
     }
 
-    fn go(&mut self) -> Option<Held> {
+    fn go(&mut self) -> Option<(Held, Going)> {
+        let (parts, number) = self.room.go(self.waiter)?;
+        let going = Going::new(Arc::clone(&self.room), number);
         let mut held = self.held.take()?;
-        held.put(self.room.go(self.waiter));
-        Some(held)
+        held.put(parts);
+        Some((held, going))
     }
 }
 
@@ -116,5 +141,41 @@ impl Drop for Place {
             held.give_back(free, 0);
             held.refund();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Keep, Limiter, ManualClock, Rate};
+
+    #[test]
+    fn nothing_is_left_of_those_who_have_gone_on_or_away() {
+        let clock = ManualClock::new();
+        let limiter = Limiter::builder().limit(Limit::leaky_queue(Rate::per_second(1), 9));
+        let limiter = limiter.clock(clock.clone()).build().expect("a limit");
+        let poll = |turn: &mut InOrder| {
+            Pin::new(turn).poll(&mut Context::from_waker(std::task::Waker::noop()))
+        };
+        let admit = || {
+            let asked = pin!(limiter.on("key").admit(Keep::Needed));
+            match asked.poll(&mut Context::from_waker(std::task::Waker::noop())) {
+                Poll::Ready(admission) => admission,
+                Poll::Pending => unreachable!("memory answers at once"),
+            }
+        };
+        let first = admit().held.and_then(|held| held.going());
+        let mut turns: Vec<_> = (0..5).filter_map(|_| admit().turn).map(Turn::in_order).collect();
+        clock.advance(Duration::from_secs(60));
+        let going: Vec<_> = turns.iter_mut().take(3).map(poll).collect();
+        assert!(first.is_some() && turns.len() == 5 && going.iter().all(Poll::is_ready));
+        assert!(!limiter.shared.room.knows_nobody());
+        drop(turns);
+        drop(going);
+        assert!(!limiter.shared.room.knows_nobody());
+        drop(first);
+        assert!(limiter.shared.room.knows_nobody());
     }
 }

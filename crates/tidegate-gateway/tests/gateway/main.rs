@@ -14,6 +14,7 @@ mod limiting;
 mod malformed;
 mod nghttp;
 mod operation;
+mod ordering;
 mod reuse;
 mod secure;
 mod slow;

@@ -5,6 +5,7 @@
 mod answers;
 mod delay;
 mod endings;
+mod ordering;
 mod passing;
 mod readiness;
 mod snapshots;

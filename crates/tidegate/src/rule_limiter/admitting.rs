@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::held::{GiveBack, Held, Part, kept};
 use crate::plain::{check_only, check_only_at_once, only_limit};
 use crate::plan::{Outcomes, Plan};
-use crate::turn::shapes;
+use crate::turn::{Room, shapes};
 use crate::verdict::{By, Verdict};
 
 impl<S: Store + 'static, C: Clock> RuleLimiter<S, C> {
@@ -121,6 +121,10 @@ impl<S: Store, C: Clock> GiveBack for Shared<S, C> {
     fn give_back(&self, holding: Holding, cost: u64) {
         self.store.settle_soon(holding, cost, self.clock.now());
     }
+
+    fn room(&self) -> &Arc<Room> {
+        &self.room
+    }
 }
 
 /// The verdict on a request that has no descriptor: it lacks a value that the rules insist on, or nothing
@@ -213,6 +217,8 @@ async fn admit_by_rules<S: Store + 'static, C: Clock>(
     let outcomes = apply(&way, &plan, Op::Check, &mut answers, now).await;
     let outcomes = outcomes.unwrap_or_else(|_| plan.answer_without_store(&mut answers));
     let verdict = plan.conclude(&outcomes, &answers, &found, armed, query, now);
+    let keep = kept(keeping.keep, &plan.items, &answers, &shared.room);
+    let keeping = Keeping { keep, ..keeping };
     let parts = plan.kept(armed, &overrides, &answers, query, keeping, verdict.allowed);
     if parts.is_empty() {
         return Admission::new(verdict);
@@ -268,7 +274,6 @@ impl Plan<'_> {
         keeping: Keeping<'_>,
         allowed: bool,
     ) -> Vec<Part> {
-        let keep = kept(keeping.keep, &self.items, answers);
         let asked = self.items.iter().zip(&self.by).zip(answers);
         let parts = asked.filter_map(|((item, (descriptor, by)), answer)| {
             let own = query.descriptors.get(*descriptor as usize).and_then(|it| it.cost);
@@ -283,7 +288,7 @@ impl Plan<'_> {
                 By::Limit(_) | By::Block => return None,
             };
             let settling = keeping.settling(*descriptor);
-            let keep = if settling.is_some() { Keep::All } else { keep };
+            let keep = if settling.is_some() { Keep::All } else { keeping.keep };
             let mut part = Part::of(item, handle, answer, cost, keep)?;
             part.settling = settling.cloned();
             (allowed || part.is_permit()).then_some(part)

@@ -1,7 +1,7 @@
 //! A request on its way to an upstream, until its answer begins.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +16,7 @@ use tidegate::Going;
 use crate::body::{Broken, Fate, Sending};
 use crate::handover::Handover;
 use crate::pool::{Conn, Lent, NoWay, Pools, Way};
-use crate::upstream::{RoutePace, Upstream};
+use crate::upstream::{Address, RoutePace, Upstream};
 use crate::watch::{Wait, Watch};
 
 /// Why there is no answer from an upstream.
@@ -76,10 +76,11 @@ pub(crate) struct Course<'a> {
 }
 
 /// What came of sending a request once.
+#[expect(clippy::large_enum_variant, reason = "nearly always it is the large one")]
 enum Sent {
     Begun(Begun),
-    /// Nothing was sent, or nobody has seen it: it may be tried again.
-    Again(Request<Sending>),
+    /// Nothing was sent, or nobody has seen it: it may be tried again, and is back where it was.
+    Again,
     Failed(Failure),
 }
 
@@ -89,9 +90,11 @@ enum Sent {
 ///
 /// What shares a key of a limit that holds requests back, and so is `going`, is sent in order: each
 /// finds itself a connection, and then waits until those before it have been handed over to theirs.
+///
+/// The request is large, and is taken from where it is when it is sent.
 pub(crate) async fn forward(
     course: Course<'_>,
-    mut request: Request<Sending>,
+    request: &mut Option<Request<Sending>>,
     fate: Option<&Fate>,
     mut going: Option<Going>,
 ) -> Result<Begun, Failure> {
@@ -136,11 +139,8 @@ pub(crate) async fn forward(
                 break Ok(begun);
             }
             // A connection that is new and breaks off at once is one that failed.
-            Sent::Again(_) if is_fresh || !may_reuse => break Err(Failure::Broken),
-            Sent::Again(again) => {
-                request = again;
-                may_reuse = false;
-            }
+            Sent::Again if is_fresh || !may_reuse => break Err(Failure::Broken),
+            Sent::Again => may_reuse = false,
             Sent::Failed(failure) => break Err(failure),
         }
     };
@@ -171,10 +171,47 @@ async fn send_http1(
     address: usize,
     mut conn: Conn,
     is_reused: bool,
-    mut request: Request<Sending>,
+    place: &mut Option<Request<Sending>>,
     going: &mut Option<Going>,
 ) -> Sent {
     let Course { pools, upstream, watch, .. } = course;
+    let before = conn.came.load(Relaxed);
+    let sending = match take_for_http1(place, pools.upstream(upstream), address, is_reused) {
+        Some(request) => conn.sender.try_send_request(request),
+        None => return Sent::Failed(Failure::Broken),
+    };
+    let handover = Handover::new(going.take());
+    let sent = in_time(watch, pin!(sending)).await;
+    *going = handover.take_back();
+    match sent {
+        None => Sent::Failed(Failure::Late),
+        Some(Ok(response)) => {
+            let lent = Some(pools.lend(upstream, address, conn));
+            Sent::Begun(Begun { response, lent, address })
+        }
+        Some(Err(mut error)) => {
+            if let Some(request) = error.take_message() {
+                *place = Some(request);
+                return Sent::Again;
+            }
+            tracing::debug!(error = %error.error(), "an upstream failed");
+            match place.is_some() && conn.came.load(Relaxed) == before {
+                true => Sent::Again,
+                false => Sent::Failed(Failure::Broken),
+            }
+        }
+    }
+}
+
+/// Takes a request in the form in which an upstream of HTTP/1 is sent it. What stays is a copy, if it may
+/// have to be sent again.
+fn take_for_http1(
+    place: &mut Option<Request<Sending>>,
+    shared: &Upstream,
+    address: usize,
+    is_reused: bool,
+) -> Option<Request<Sending>> {
+    let request = place.as_mut()?;
     if request.version() == Version::HTTP_2
         && request.headers().contains_key(header::TRAILER)
         && matches!(request.body(), Sending::Stream(_))
@@ -186,58 +223,28 @@ async fn send_http1(
     }
     // Names are sent as the client wrote them, but for the case of letters.
     *request.version_mut() = Version::HTTP_11;
-    let shared = pools.upstream(upstream);
-    set_host(request.headers_mut(), shared, address);
-    let copy = (is_reused && is_repeatable(&request)).then(|| copy_of(&request));
-    let before = conn.came.load(Relaxed);
-    let sending = conn.sender.try_send_request(request);
-    let handover = Handover::new(going.take());
-    let sent = in_time(watch, sending).await;
-    *going = handover.take_back();
-    match sent {
-        None => Sent::Failed(Failure::Late),
-        Some(Ok(response)) => {
-            let lent = Some(pools.lend(upstream, address, conn));
-            Sent::Begun(Begun { response, lent, address })
-        }
-        Some(Err(mut error)) => {
-            if let Some(request) = error.take_message() {
-                return Sent::Again(request);
-            }
-            tracing::debug!(error = %error.error(), "an upstream failed");
-            match copy {
-                Some(copy) if conn.came.load(Relaxed) == before => Sent::Again(copy),
-                _ => Sent::Failed(Failure::Broken),
-            }
-        }
-    }
+    set_host(request.headers_mut(), shared, &shared.addresses[address]);
+    let copy = (is_reused && is_repeatable(request)).then(|| copy_of(request));
+    std::mem::replace(place, copy)
 }
 
 async fn send_http2(
     course: Course<'_>,
     address: usize,
     mut sender: hyper::client::conn::http2::SendRequest<Sending>,
-    mut request: Request<Sending>,
+    place: &mut Option<Request<Sending>>,
     going: &mut Option<Going>,
 ) -> Sent {
     let Course { pools, upstream, watch, .. } = course;
     let shared = pools.upstream(upstream);
     let of = &shared.addresses[address];
-    set_host(request.headers_mut(), shared, address);
-    let host = request.headers_mut().remove(header::HOST);
-    let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    let mut parts = request.uri().clone().into_parts();
-    (parts.scheme, parts.authority) =
-        (Some(of.scheme.clone()), Some(authority.unwrap_or_else(|| of.authority.clone())));
-    match Uri::from_parts(parts) {
-        Ok(uri) => *request.uri_mut() = uri,
+    let sending = match take_for_http2(place, shared, of) {
+        Some(request) => sender.try_send_request(request),
         // `OPTIONS *` has no form with a host.
-        Err(_) => return Sent::Failed(Failure::Broken),
-    }
-    *request.version_mut() = Version::HTTP_2;
-    let sending = sender.try_send_request(request);
+        None => return Sent::Failed(Failure::Broken),
+    };
     let handover = Handover::new(going.take());
-    let sent = in_time(watch, sending).await;
+    let sent = in_time(watch, pin!(sending)).await;
     *going = handover.take_back();
     match sent {
         None => Sent::Failed(Failure::Late),
@@ -248,7 +255,8 @@ async fn send_http2(
                 let host = parts.authority.and_then(|host| host.as_str().parse().ok());
                 request.headers_mut().insert(header::HOST, host.unwrap_or(of.host.clone()));
                 *request.uri_mut() = parts.path_and_query.map_or_else(Uri::default, Uri::from);
-                Sent::Again(request)
+                *place = Some(request);
+                Sent::Again
             }
             None => {
                 tracing::debug!(error = %error.error(), "an upstream failed");
@@ -258,18 +266,35 @@ async fn send_http2(
     }
 }
 
+/// Takes a request in the form in which an upstream of HTTP/2 is sent it, if there is one.
+fn take_for_http2(
+    place: &mut Option<Request<Sending>>,
+    shared: &Upstream,
+    of: &Address,
+) -> Option<Request<Sending>> {
+    let mut request = place.take()?;
+    set_host(request.headers_mut(), shared, of);
+    let host = request.headers_mut().remove(header::HOST);
+    let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let mut parts = request.uri().clone().into_parts();
+    (parts.scheme, parts.authority) =
+        (Some(of.scheme.clone()), Some(authority.unwrap_or_else(|| of.authority.clone())));
+    *request.uri_mut() = Uri::from_parts(parts).ok()?;
+    *request.version_mut() = Version::HTTP_2;
+    Some(request)
+}
+
 /// The host that the upstream is told: its own if that is said, the client's otherwise.
-fn set_host(headers: &mut HeaderMap, shared: &Upstream, address: usize) {
+fn set_host(headers: &mut HeaderMap, shared: &Upstream, of: &Address) {
     if let Some(host) = &shared.host {
         headers.insert(header::HOST, host.clone());
     } else if !headers.contains_key(header::HOST) {
-        headers.insert(header::HOST, shared.addresses[address].host.clone());
+        headers.insert(header::HOST, of.host.clone());
     }
 }
 
 /// Waits for something of an upstream; `None` if it takes too long.
-async fn in_time<F: Future>(watch: &Watch, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
+async fn in_time<F: Future>(watch: &Watch, mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|context| match future.as_mut().poll(context) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending if watch.is_late(Wait::Upstream) => {

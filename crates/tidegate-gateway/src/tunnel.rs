@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::header::{self, HeaderValue};
-use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -19,7 +18,7 @@ use crate::body::{Answer, Sending};
 use crate::forward::{Course, Failure, forward};
 use crate::log::Line;
 use crate::passing::pass_writes;
-use crate::seam::{After, Place, pass_back, prepare};
+use crate::seam::{After, Place, pass_back, prepare, take_parts};
 use crate::watch::{Mode, Ticks, Wait, Watch};
 use crate::worker::Target;
 
@@ -31,20 +30,21 @@ const BUFFER: usize = 8 * 1024;
 pub(crate) async fn upgrade<G: Gate<Asked>>(
     place: &Rc<Place<G>>,
     target: &Target,
-    mut parts: Parts,
+    asked: &mut Asked,
     protocol: HeaderValue,
     line: &mut Option<Box<Line>>,
     after: &mut After,
 ) -> Result<Response<Answer>, Failure> {
     let watch = &place.watch;
+    let mut parts = take_parts(asked);
     let client = parts.extensions.remove::<OnUpgrade>();
     prepare(place, &mut parts);
     parts.headers.insert(header::UPGRADE, protocol);
     parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    let request = Request::from_parts(parts, Sending::Nothing);
+    let mut request = Some(Request::from_parts(parts, Sending::Nothing));
     let course =
         Course { pools: &place.worker.pools, upstream: target.upstream, pace: &target.pace, watch };
-    let mut begun = forward(course, request, None, after.going.take()).await?;
+    let mut begun = forward(course, &mut request, None, after.going.take()).await?;
     if begun.response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(pass_back(place, watch, target, begun, line, after));
     }

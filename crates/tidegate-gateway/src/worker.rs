@@ -91,13 +91,11 @@ impl<G: Gate<Asked>> Worker<G> {
         }
     }
 
-    /// Where a request goes, if anywhere.
-    pub(crate) fn route(&self, asked: &Asked) -> Option<&Target> {
+    /// The position of the target that a request goes to, if there is one.
+    pub(crate) fn route(&self, asked: &Asked) -> Option<usize> {
         let routes = &self.shared.routes;
-        let found = routes
-            .only()
-            .or_else(|| routes.find(asked.host(), asked.path(), &mut self.scratch.borrow_mut()))?;
-        self.shared.targets.get(found)
+        let found = || routes.find(asked.host(), asked.path(), &mut self.scratch.borrow_mut());
+        routes.only().or_else(found).filter(|found| *found < self.shared.targets.len())
     }
 
     pub(crate) fn answers(&self) -> &Answers {

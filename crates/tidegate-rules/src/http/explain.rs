@@ -132,10 +132,10 @@ fn mismatch<R: HttpRequest + ?Sized>(
     asked: &mut Asked<'_, R>,
 ) -> Option<HttpMismatch> {
     if let Some(pattern) = &entry.conditions.path
-        && !pattern.matches(&asked.scratch.path)
+        && !pattern.matches(asked.path())
     {
         let mut found = String::new();
-        asked.scratch.path.write(&mut found);
+        asked.path().write(&mut found);
         return Some(HttpMismatch::Path { wanted: pattern.as_str().to_owned(), found });
     }
     Some(match entry.conditions.unmet(asked)? {

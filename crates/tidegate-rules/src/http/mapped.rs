@@ -176,8 +176,14 @@ impl Rules {
             return;
         };
         let mut asked = Asked::new(request, scratch);
-        let Scratch { path, visits, candidates, .. } = &mut *asked.scratch;
-        index.trie.find(path, visits, candidates);
+        if let Some(all) = index.trie.for_any_path() {
+            asked.scratch.candidates.clear();
+            asked.scratch.candidates.extend_from_slice(all);
+        } else {
+            asked.path();
+            let Scratch { path, visits, candidates, .. } = &mut *asked.scratch;
+            index.trie.find(path, visits, candidates);
+        }
         for at in 0..asked.scratch.candidates.len() {
             let entry = &index.entries[asked.scratch.candidates[at] as usize];
             if entry.conditions.unmet(&mut asked).is_some() {

@@ -18,6 +18,8 @@ pub(crate) const VALUE_BYTES_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) path: NormalPath,
+    /// Whether the path has been written down, which not all rules ask for.
+    knows_path: bool,
     pub(crate) visits: Visits,
     pub(crate) candidates: Candidates,
     pub(crate) value: String,
@@ -38,10 +40,19 @@ pub(crate) struct Asked<'a, R: ?Sized> {
 
 impl<'a, R: HttpRequest + ?Sized> Asked<'a, R> {
     pub(crate) fn new(request: &'a R, scratch: &'a mut Scratch) -> Self {
-        scratch.path.set(request.path());
-        scratch.knows_host = false;
+        (scratch.knows_path, scratch.knows_host) = (false, false);
         scratch.has_payload = None;
         Self { request, scratch }
+    }
+
+    /// The path in one form.
+    pub(crate) fn path(&mut self) -> &NormalPath {
+        let Self { request, scratch } = self;
+        if !scratch.knows_path {
+            scratch.path.set(request.path());
+            scratch.knows_path = true;
+        }
+        &scratch.path
     }
 
     /// The host in one form.
@@ -82,9 +93,9 @@ impl<'a, R: HttpRequest + ?Sized> Asked<'a, R> {
             }
             Variable::Method => out.push_str(request.method()),
             Variable::Host => out.push_str(self.host().unwrap_or_default()),
-            Variable::Path => scratch.path.write(out),
+            Variable::Path => self.path().write(out),
             Variable::Segment { index, .. } => {
-                out.push_str(scratch.path.segment(*index).unwrap_or_default());
+                out.push_str(self.path().segment(*index).unwrap_or_default());
             }
             Variable::Header(name) => drop(write_header(*request, name, out)),
             Variable::Cookie(name) => write_cookie(*request, name, out),

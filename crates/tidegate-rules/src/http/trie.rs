@@ -64,6 +64,14 @@ impl Trie {
         trie
     }
 
+    /// All patterns, if each of them matches any path.
+    pub(crate) fn for_any_path(&self) -> Option<&[u32]> {
+        match &self.nodes[..] {
+            [root] if root.here.is_empty() => Some(&root.rest),
+            _ => None,
+        }
+    }
+
     /// Finds the patterns that match a path, in the order of the list.
     pub(crate) fn find(&self, path: &NormalPath, visits: &mut Visits, found: &mut Candidates) {
         found.clear();
@@ -159,7 +167,9 @@ mod tests {
         let mut normal = NormalPath::default();
         normal.set(path);
         let (mut visits, mut found) = (Visits::new(), Candidates::new());
-        Trie::new(patterns.iter().map(Some)).find(&normal, &mut visits, &mut found);
+        let trie = Trie::new(patterns.iter().map(Some));
+        trie.find(&normal, &mut visits, &mut found);
+        assert!(trie.for_any_path().is_none_or(|all| all == &found[..]));
         found.to_vec()
     }
 

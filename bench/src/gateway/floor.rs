@@ -105,7 +105,7 @@ async fn answer(
     let is_refused = match floor.case {
         Case::Refused => !floor.count.get().is_multiple_of(100),
         Case::AllRefused => true,
-        Case::NoLimit | Case::Allowed => false,
+        Case::NoLimit | Case::Allowed | Case::Untold => false,
     };
     if is_refused {
         let mut response = Response::new(Answer::Text(Bytes::from_static(PROBLEM.as_bytes())));

@@ -72,6 +72,8 @@ pub(super) enum Case {
     NoLimit,
     /// A limit that never refuses.
     Allowed,
+    /// The same, of which those who are admitted are not told.
+    Untold,
     /// A limit that lets about one in a hundred through.
     Refused,
     /// A limit that lets nothing through but the first request.
@@ -85,6 +87,7 @@ impl Case {
         match self {
             Self::NoLimit => "no limit",
             Self::Allowed => "a limit that admits everything",
+            Self::Untold => "a limit that admits everything and says nothing",
             Self::Refused => "a limit of 500 a second, which refuses 99 %",
             Self::AllRefused => "a limit that refuses everything",
         }
@@ -93,7 +96,7 @@ impl Case {
     fn nginx(self) -> &'static str {
         match self {
             Self::NoLimit => "",
-            Self::Allowed => "limit_req zone=allowed burst=1000000 nodelay;",
+            Self::Allowed | Self::Untold => "limit_req zone=allowed burst=1000000 nodelay;",
             Self::Refused => "limit_req zone=refused burst=10 nodelay;",
             Self::AllRefused => "limit_req zone=all-refused;",
         }
@@ -102,7 +105,7 @@ impl Case {
     fn haproxy(self) -> String {
         let most = match self {
             Self::NoLimit => return String::new(),
-            Self::Allowed => 1_000_000_000,
+            Self::Allowed | Self::Untold => 1_000_000_000,
             Self::Refused => 500,
             Self::AllRefused => 0,
         };
@@ -119,7 +122,7 @@ impl Case {
         let (most, unit, burst) = match self {
             // What a file without limits is.
             Self::NoLimit => return "domain: bench\n".to_owned(),
-            Self::Allowed => (1_000_000_000, "second", 1_000_000_000),
+            Self::Allowed | Self::Untold => (1_000_000_000, "second", 1_000_000_000),
             Self::Refused => (500, "second", 10),
             Self::AllRefused => (1, "hour", 1),
         };
@@ -295,7 +298,7 @@ pub(super) fn bare(setting: Setting, upstream: &str) -> Child {
 pub(super) fn floor_proxy(setting: Setting, case: Case, upstream: &str) -> Child {
     let name = match case {
         Case::NoLimit => "floor",
-        Case::Allowed => "floor-admitting",
+        Case::Allowed | Case::Untold => "floor-admitting",
         Case::Refused => "floor-refusing",
         Case::AllRefused => "floor-refusing-all",
     };
@@ -313,11 +316,17 @@ fn own(setting: Setting, name: &str, upstream: &str) -> Child {
 
 /// Our gateway.
 pub(super) fn tidegate_proxy(setting: Setting, case: Case, upstream: &str) -> Child {
-    tidegate(setting, &case.tidegate(), upstream)
+    let more: &[&str] = if case == Case::Untold { &["--allowed-headers=false"] } else { &[] };
+    start_tidegate(setting, &case.tidegate(), more, upstream)
 }
 
-/// Our gateway with rules: the program that users run, as they run it.
+/// Our gateway with rules.
 pub(super) fn tidegate(setting: Setting, rules: &str, upstream: &str) -> Child {
+    start_tidegate(setting, rules, &[], upstream)
+}
+
+/// The program that users run, as they run it.
+fn start_tidegate(setting: Setting, rules: &str, more: &[&str], upstream: &str) -> Child {
     let files = files();
     let file = files.path().join("rules.yaml");
     std::fs::write(&file, rules).expect("its rules");
@@ -326,7 +335,7 @@ pub(super) fn tidegate(setting: Setting, rules: &str, upstream: &str) -> Child {
     let mut command = setting.command(program().to_str().expect("a path in UTF-8"));
     command.args(["serve", "--upstream", &url, "--gateway", "127.0.0.1:0"]);
     command.args(["--gateway-threads", &threads, "--http", "off", "--grpc", "off"]);
-    command.args(["--resp", "off", "--rules"]).arg(&file).stderr(Stdio::null());
+    command.args(["--resp", "off", "--rules"]).arg(&file).args(more).stderr(Stdio::null());
     let child = Child::telling(&mut command, |ready| {
         let address = ready.split_once("gateway=")?.1.split(' ').next()?;
         Some(address.to_owned())

@@ -140,6 +140,7 @@ pub(crate) fn serve(server: &str, upstream: &str) {
     match server {
         "bare" => bare::serve(threads, upstream),
         "floor" => floor::serve(Case::NoLimit, threads, upstream),
+        "floor-untold" => floor::serve(Case::Untold, threads, upstream),
         "floor-admitting" => floor::serve(Case::Allowed, threads, upstream),
         "floor-refusing" => floor::serve(Case::Refused, threads, upstream),
         "floor-refusing-all" => floor::serve(Case::AllRefused, threads, upstream),

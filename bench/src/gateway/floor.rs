@@ -127,7 +127,7 @@ async fn answer(
     let headers = response.headers_mut();
     headers.remove("connection");
     put(headers, &[("via", "1.1 hyper")]);
-    if floor.case != Case::NoLimit {
+    if !matches!(floor.case, Case::NoLimit | Case::Untold) {
         put(headers, &ADMITTED);
     }
     Ok(response.map(|body| Answer::Stream { body, sender: Some(sender), floor }))

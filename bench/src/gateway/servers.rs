@@ -298,7 +298,8 @@ pub(super) fn bare(setting: Setting, upstream: &str) -> Child {
 pub(super) fn floor_proxy(setting: Setting, case: Case, upstream: &str) -> Child {
     let name = match case {
         Case::NoLimit => "floor",
-        Case::Allowed | Case::Untold => "floor-admitting",
+        Case::Allowed => "floor-admitting",
+        Case::Untold => "floor-untold",
         Case::Refused => "floor-refusing",
         Case::AllRefused => "floor-refusing-all",
     };

@@ -66,7 +66,9 @@ impl Fault {
     /// What to tell the client.
     pub(crate) fn detail(self) -> &'static str {
         match self {
-            Self::LineEnd => "a line does not end in a carriage return and a line feed",
+            Self::LineEnd => {
+                "a line does not end in a carriage return and a line feed, or has one of them or a zero within"
+            }
             Self::RequestLine => "the first line is not `METHOD target HTTP/1.1`",
             Self::TargetTooLong => "the request's target is too long",
             Self::Target => "the request's target is neither a path nor an http URL",

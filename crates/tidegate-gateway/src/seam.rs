@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
-use std::future::{Future, poll_fn, ready};
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use http::{Method, Request, Response, StatusCode, Version, response};
 use hyper::body::{Body as _, Incoming};
 use tidegate::{Admission, Going, Held, Turn};
 use tidegate_http::{Answers, Asked, Gate, Refusals, Told};
-use tokio_util::either::Either;
 
 use crate::body::{Answer, AtEnd, Broken, Fate, Sending, Streaming};
 use crate::fields::{self, Peer};
@@ -38,26 +37,23 @@ pub(crate) struct Place<G> {
     pub(crate) watch: Arc<Watch>,
 }
 
-/// Answers a request of HTTP/1: its deadlines are the connection's. What waits for nobody, as most refusals
-/// do, is answered before anybody looks.
+/// Answers a request of HTTP/1: its deadlines are the connection's.
 pub(crate) fn answer_http1<G: Gate<Asked>>(
     place: Rc<Place<G>>,
     request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<Answer>, Infallible>> {
     place.watch.begin_request();
     let mut exchange = Exchange::new(&place, &place.watch, request);
-    match begin(&place, &place.watch, &mut exchange) {
-        Step::Done(answered) => {
-            let mut response = finish(&place, &place.watch, exchange, answered);
-            response.body_mut().end_with(Arc::clone(&place.watch));
-            Either::Left(ready(Ok(response)))
-        }
-        Step::On(onward) => Either::Right(async move {
-            let answered = go_on(&place, &place.watch, &mut exchange, onward).await;
-            let mut response = finish(&place, &place.watch, exchange, answered);
-            response.body_mut().end_with(Arc::clone(&place.watch));
-            Ok(response)
-        }),
+    // Nothing is taken before it is polled: the library does not do that while an answer before it has
+    // not been taken, and nobody else should have to wait for that.
+    async move {
+        let answered = match begin(&place, &place.watch, &mut exchange) {
+            Step::Done(answered) => answered,
+            Step::On(onward) => go_on(&place, &place.watch, &mut exchange, onward).await,
+        };
+        let mut response = finish(&place, &place.watch, exchange, answered);
+        response.body_mut().end_with(Arc::clone(&place.watch));
+        Ok(response)
     }
 }
 

@@ -133,6 +133,10 @@ impl Wire {
                 } else {
                     self.scanner.go_on();
                     self.look();
+                    // There may be another of its kind behind it.
+                    if self.scanner.is_parked() {
+                        self.watch.set_mode(Mode::Parked);
+                    }
                     continue;
                 }
             } else if self.held.is_empty() {

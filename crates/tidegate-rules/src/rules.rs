@@ -199,7 +199,7 @@ impl Rules {
         self.http_of(domain).is_some_and(|index| !index.entries.is_empty())
     }
 
-    /// The domains, in no order.
+    /// The domains, in the order of their names.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
         self.domains.keys().map(|domain| &**domain)
     }

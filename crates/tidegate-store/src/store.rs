@@ -69,7 +69,8 @@ pub trait Store: Send + Sync {
     }
 
     /// Whether somebody may have to be waited for. Who has several calls to make that do not depend
-    /// on each other then makes them side by side.
+    /// on each other then makes them side by side. A store that says no answers when its futures are first
+    /// polled, and is asked where nobody can wait: if it does not, that is a panic.
     fn waits(&self) -> bool {
         true
     }

@@ -122,7 +122,8 @@ fn judge(settings: &Arc<Settings>, admission: &mut Admission, asked: &Asked) -> 
 
 pin_project! {
     /// The answer to come of a [`TidegateService`]. Dropped, it gives back permits and the place among
-    /// those who wait.
+    /// those who wait. Where a limit holds requests back, one that is kept and not polled keeps the others
+    /// of its key waiting.
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
         state: State<S, B>,

@@ -157,7 +157,8 @@ impl Held {
     }
 
     /// Keeps a request that has no [turn](crate::Turn) to wait for before those that come after it and
-    /// may have one, and behind those that have been let go before; `None` if there is no such limit.
+    /// may have one, and behind those that have been let go before; `None` if there is no such limit, or
+    /// [too many](crate::HELD_MAX) are on their way.
     /// See [`Going`] for what to do with it.
     pub fn going(&self) -> Option<Going> {
         self.shaped().next()?;

@@ -270,3 +270,19 @@ const fn alphanumeric_and(others: &[u8]) -> [bool; 256] {
     }
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_plain_in_a_target_is_fine_everywhere_in_it() {
+        let plain: Vec<u8> = (0..=255).filter(|byte| PLAIN_TARGET[*byte as usize]).collect();
+        assert!(plain.len() > 80);
+        for byte in plain {
+            for target in [&[b'/', byte][..], &[b'/', b'?', byte]] {
+                assert_eq!(check_odd_target(target), Ok(()), "{}", byte as char);
+            }
+        }
+    }
+}

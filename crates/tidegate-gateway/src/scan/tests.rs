@@ -175,6 +175,7 @@ fn traffic() -> impl Strategy<Value = Vec<u8>> {
         Just("\r\n"),
         Just("\n"),
         Just("\r"),
+        Just("\0"),
         Just("3\r\nabc\r\n"),
         Just("0\r\n"),
         Just("abc"),

@@ -1,6 +1,7 @@
 //! Connections that become something else.
 
 use std::io::{Read as _, Write as _};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use tidegate::{Limit, Limiter};
@@ -102,6 +103,32 @@ fn an_upstream_may_stay_with_http() {
     stream.write_all(format!("{UPGRADE}GET / HTTP/1.1\nHost: a\n\n").as_bytes()).unwrap();
     read_answer(&mut stream);
     assert_eq!(status(&read_all(&mut stream)), "400");
+}
+
+#[test]
+fn what_comes_before_a_second_try_is_not_lost() {
+    let tried = AtomicUsize::new(0);
+    let upstream = raw_server(move |mut stream, _| {
+        while read_head(&mut stream).is_some() {
+            if tried.fetch_add(1, Relaxed) == 0 {
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+                continue;
+            }
+            let agreed = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
+            stream.write_all(agreed).unwrap();
+            let mut bytes = [0; 7];
+            stream.read_exact(&mut bytes).unwrap();
+            stream.write_all(&bytes).unwrap();
+        }
+    });
+    let gateway = start(GatewayConfig::to(upstream.url()));
+    let mut stream = connect(&gateway);
+    stream.write_all(format!("{UPGRADE}{UPGRADE}\x01\nearly").as_bytes()).unwrap();
+    assert_eq!(status(&read_answer(&mut stream)), "200");
+    assert_eq!(status(&read_head(&mut stream).unwrap()), "101");
+    let mut bytes = [0; 7];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"\x01\nearly");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::{Decision, Source, Timestamp};
-use tidegate_rules::{Found, HttpRequest, Mapped, Settling};
+use tidegate_rules::{Found, HttpRequest, Mapped, Met, Settling};
 use tidegate_store::{Answer, Holding, Mode, OnError, Op, Outcome, Store};
 
 use super::engine::apply;
@@ -81,10 +81,21 @@ impl<S: Store + 'static, C: Clock> RuleLimiter<S, C> {
         let descriptors = mapped.grouped(&entries);
         let query = Query { descriptors: &descriptors, ..*query };
         let keeping = Keeping { keep, mapped: Some(mapped) };
-        Some(match admit_plainly(shared, &armed, &query, now, keeping) {
-            Some(mut admission) => judge(&query, &mut admission),
-            None => judge(&query, &mut at_once(admit(shared, &armed, &query, now, keeping))),
-        })
+        if shared.exceptions.may_be_any(now) {
+            return Some(judge(&query, &mut at_once(admit(shared, &armed, &query, now, keeping))));
+        }
+        let mut found = Found::new();
+        armed.rules.find(query.domain, query.descriptors, &mut found);
+        let Some(met) = plain_limit(shared, &query, &found, keeping) else {
+            let general = admit_found(shared, &armed, &found, &query, now, keeping);
+            return Some(judge(&query, &mut at_once(general)));
+        };
+        let way = ByWaiting(&shared.store);
+        let mut admission = match check_only_at_once(&way, &armed, &found, met, &query, now) {
+            Ok(verdict) => Admission::new(verdict),
+            Err(_) => Admission::new(shared.unanswered(&armed, &query, now)),
+        };
+        Some(judge(&query, &mut admission))
     }
 
     /// How many requests wait for their turn now.
@@ -146,29 +157,16 @@ fn unmet(
     })
 }
 
-/// [`admit`] by one plain limit at once, if that is all that a request meets.
-#[inline(always)]
-fn admit_plainly<S: Store, C: Clock>(
+/// The limit that a request meets, if it is a plain one and nothing else comes into it, nor comes back.
+#[inline]
+fn plain_limit<'f, 'r, S, C>(
     shared: &Shared<S, C>,
-    armed: &Arc<Armed>,
     query: &Query<'_>,
-    now: Timestamp,
+    found: &'f Found<'r>,
     keeping: Keeping<'_>,
-) -> Option<Admission> {
-    if shared.exceptions.may_be_any(now) || !keeping.is_only_needed() {
-        return None;
-    }
-    let mut found = Found::new();
-    armed.rules.find(query.domain, query.descriptors, &mut found);
-    let met = only_limit(shared.modes, Op::Check, query, &found)?;
-    if shapes(&met.rule.limit) {
-        return None;
-    }
-    let way = ByWaiting(&shared.store);
-    Some(match check_only_at_once(&way, armed, &found, met, query, now) {
-        Ok(verdict) => Admission::new(verdict),
-        Err(_) => Admission::new(shared.unanswered(armed, query, now)),
-    })
+) -> Option<&'f Met<'r>> {
+    let met = only_limit(shared.modes, Op::Check, query, found)?;
+    (keeping.is_only_needed() && !shapes(&met.rule.limit)).then_some(met)
 }
 
 async fn admit<S: Store + 'static, C: Clock>(
@@ -201,22 +199,31 @@ async fn admit_by_rules<S: Store + 'static, C: Clock>(
     now: Timestamp,
     keeping: Keeping<'_>,
 ) -> Admission {
-    let way = ByWaiting(&shared.store);
     let mut found = Found::new();
     armed.rules.find(query.domain, query.descriptors, &mut found);
-    if keeping.is_only_needed()
-        && let Some(met) = only_limit(shared.modes, Op::Check, query, &found)
-        && !shapes(&met.rule.limit)
-    {
-        let verdict = check_only(&way, armed, &found, met, query, now).await;
+    admit_found(shared, armed, &found, query, now, keeping).await
+}
+
+/// Asks the limits that were found.
+async fn admit_found<S: Store + 'static, C: Clock>(
+    shared: &Arc<Shared<S, C>>,
+    armed: &Arc<Armed>,
+    found: &Found<'_>,
+    query: &Query<'_>,
+    now: Timestamp,
+    keeping: Keeping<'_>,
+) -> Admission {
+    let way = ByWaiting(&shared.store);
+    if let Some(met) = plain_limit(shared, query, found, keeping) {
+        let verdict = check_only(&way, armed, found, met, query, now).await;
         return Admission::new(verdict.unwrap_or_else(|_| shared.unanswered(armed, query, now)));
     }
-    let overrides = shared.overridden(&found);
-    let plan = shared.plan(armed, &found, &overrides, query, now, Wanted::All);
+    let overrides = shared.overridden(found);
+    let plan = shared.plan(armed, found, &overrides, query, now, Wanted::All);
     let mut answers = plan.places();
     let outcomes = apply(&way, &plan, Op::Check, &mut answers, now).await;
     let outcomes = outcomes.unwrap_or_else(|_| plan.answer_without_store(&mut answers));
-    let verdict = plan.conclude(&outcomes, &answers, &found, armed, query, now);
+    let verdict = plan.conclude(&outcomes, &answers, found, armed, query, now);
     let keep = kept(keeping.keep, &plan.items, &answers, &shared.room);
     let keeping = Keeping { keep, ..keeping };
     let parts = plan.kept(armed, &overrides, &answers, query, keeping, verdict.allowed);

@@ -91,10 +91,11 @@ impl<S: LocalStore> Way for AtOnce<'_, S> {
     }
 }
 
-/// What a future comes to that waits for nobody: all that it awaits goes to a [`LocalStore`].
+/// What a future comes to that waits for nobody: all that it awaits goes to a [`LocalStore`], or to a store
+/// that says so of itself ([`Store::waits`]).
 ///
 /// # Panics
-/// If it waits all the same: a local store that does is none.
+/// If it waits all the same, which such a store does not.
 #[inline]
 pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);

@@ -20,7 +20,7 @@ use crate::held::Part;
 /// # async fn send() {}
 /// # async fn answer() {}
 /// # async fn serve(mut admission: Admission) {
-/// let (held, going) = match admission.turn.take() {
+/// let (held, mut going) = match admission.turn.take() {
 ///     Some(turn) => {
 ///         let (held, going) = turn.in_order().await;
 ///         (Some(held), Some(going))
@@ -31,10 +31,11 @@ use crate::held::Part;
 ///     }
 /// };
 /// connect().await;
-/// if let Some(mut going) = going {
+/// if let Some(going) = &mut going {
 ///     going.first().await;
-///     send().await; // the next one may follow
 /// }
+/// send().await;
+/// drop(going); // the next one may follow
 /// answer().await;
 /// drop(held);
 /// # }

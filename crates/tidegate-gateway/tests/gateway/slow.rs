@@ -4,8 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
-use tidegate::{Limit, Limiter};
-use tidegate_gateway::{Gateway, GatewayConfig, KeyGate, key};
+use tidegate_gateway::{Gateway, GatewayConfig};
 
 use crate::frames::{self, Client, Outcome};
 use crate::support::*;
@@ -202,42 +201,4 @@ fn an_http2_client_that_takes_nothing_of_its_answer_is_not_waited_for() {
     let mut client = Client::begin(&gateway);
     client.ask(1, frames::END_STREAM, frames::GET);
     assert_eq!(client.outcome(1).0, Outcome::Whole);
-}
-
-/// The library reads on while an answer waits for its client. Whoever comes behind such an answer must not
-/// be counted, hold a permit or stand before others until it is his turn to be answered.
-#[test]
-fn who_comes_behind_an_answer_that_nobody_reads_takes_nothing_yet() {
-    const LENGTH: usize = 32 << 20;
-    let upstream = raw_server(|mut stream, _| {
-        while let Some(head) = read_head(&mut stream) {
-            let length = if head.starts_with("POST") { LENGTH } else { 0 };
-            // It does not wait for the body.
-            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").unwrap();
-            if stream.write_all(&vec![b'a'; length]).is_err() || length > 0 {
-                return;
-            }
-        }
-    });
-    let limiter = Limiter::new(Limit::per_hour(10)).unwrap();
-    let mut config = GatewayConfig::to(upstream.url());
-    config.threads = 1;
-    config.answers.exempt_paths.push("/free".into());
-    let gate = KeyGate::new(limiter.clone(), key::everybody());
-    let gateway = Gateway::start(config, gate).unwrap();
-    let mut stream = connect(&gateway);
-    stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab").unwrap();
-    let head = read_head(&mut stream).unwrap();
-    assert_eq!((status(&head), limiter.peek(&()).remaining), ("200", 9));
-    // The answer has filled all buffers once the thread has had nothing else to do.
-    let free = || assert_eq!(status(&curl(&["-i", &url(&gateway, "/free")])), "200");
-    free();
-    stream.write_all(b"cdGET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-    // The only thread answers this one, so it has looked at what came before.
-    free();
-    free();
-    assert_eq!(limiter.peek(&()).remaining, 9);
-    stream.read_exact(&mut vec![0; LENGTH]).unwrap();
-    assert_eq!(status(&read_all(&mut stream)), "200");
-    assert_eq!(limiter.peek(&()).remaining, 8);
 }

@@ -3,6 +3,7 @@
 mod document;
 mod limit;
 mod map;
+mod spec;
 mod value;
 
 pub(crate) use self::document::read_file;

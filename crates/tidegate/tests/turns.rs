@@ -137,6 +137,21 @@ fn nobody_is_moved_into_a_slot_of_another_width() {
     assert_eq!(gone, [2, 5, 6]);
 }
 
+/// Polls a line until all are done: the first 250 and the others each on a thread of its own, from the last to the first.
+fn poll_from_behind<F: Future + Send>(line: &mut [Pin<Box<F>>]) {
+    let (front, back) = line.split_at_mut(250);
+    std::thread::scope(|scope| {
+        for half in [front, back] {
+            scope.spawn(|| {
+                let mut left: Vec<_> = half.iter_mut().rev().collect();
+                while !left.is_empty() {
+                    left.retain_mut(|it| poll(it).is_pending());
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn a_line_does_not_overtake_when_threads_are_late() {
     let (clock, limiter) = limiter(Limit::leaky_queue(Rate::per_second(1000), 1000));
@@ -156,17 +171,7 @@ fn a_line_does_not_overtake_when_threads_are_late() {
     assert_eq!(line.len(), 499, "the first has nobody to wait for");
     // All are due at once, and are polled from the last to the first, by two threads.
     clock.advance(SECOND);
-    let (front, back) = line.split_at_mut(250); // 1 to 250, and the others
-    std::thread::scope(|scope| {
-        for half in [front, back] {
-            scope.spawn(|| {
-                let mut left: Vec<_> = half.iter_mut().rev().collect();
-                while !left.is_empty() {
-                    left.retain_mut(|it| poll(it).is_pending());
-                }
-            });
-        }
-    });
+    poll_from_behind(&mut line); // 1 to 250, and the others
     // Between the two threads nobody can tell who wrote first; within each the order is the line's.
     let went = std::mem::take(&mut *went.lock().unwrap());
     assert_eq!(went.len(), 500);
@@ -200,17 +205,7 @@ fn all_who_are_late_go_on_in_order_whatever_thread_they_are_on() {
         })
         .collect();
     clock.advance(SECOND);
-    let (front, back) = line.split_at_mut(250);
-    std::thread::scope(|scope| {
-        for half in [front, back] {
-            scope.spawn(|| {
-                let mut left: Vec<_> = half.iter_mut().rev().collect();
-                while !left.is_empty() {
-                    left.retain_mut(|it| poll(it).is_pending());
-                }
-            });
-        }
-    });
+    poll_from_behind(&mut line);
     assert!((0..500).eq(went.lock().unwrap().iter().copied()), "{went:?}");
 }
 

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval_at};
 
+use crate::servers::wait_for;
 use crate::support::serving::PATIENCE;
 
 /// Who decided, as the answer says.
@@ -93,11 +94,9 @@ impl Load {
     /// Waits until so many more answers have come.
     pub(crate) fn wait_for_answers(&self, more: u64) {
         let goal = self.answers.load(Ordering::SeqCst) + more;
-        let deadline = Instant::now() + PATIENCE;
-        while self.answers.load(Ordering::SeqCst) < goal {
-            assert!(Instant::now() < deadline, "the load does not get on");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for("the load gets on", || {
+            (self.answers.load(Ordering::SeqCst) >= goal).then_some(())
+        });
     }
 
     /// Ends it; all answers, in the order in which they were asked for.
